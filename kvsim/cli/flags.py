@@ -1,0 +1,63 @@
+"""Hydra's own flags: told apart from KEY=VALUE overrides and put in front of them, where its parser wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvsim.errors import ConfigError
+from kvsim.suggest import did_you_mean
+
+SWITCHES = ("--help", "-h", "--hydra-help", "--resolve", "--run", "-r", "--multirun", "-m", "--info", "-i")
+WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp")
+COMPLETION = ("--shell-completion", "-sc")
+MODES = ("--cfg", "-c", "--run", "-r", "--multirun", "-m", "--info", "-i", *COMPLETION)
+CFG_KINDS = ("job", "hydra", "all")
+
+
+def flags_first(arguments: Sequence[str]) -> list[str]:
+    """`arguments` with all flags before all overrides, each kind in its order.
+
+    Raises:
+        ConfigError: an unknown flag, flags that exclude each other, or a word that is no KEY=VALUE.
+    """
+    flags: list[str] = []
+    overrides: list[str] = []
+    rest = iter(arguments)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if not word.startswith("-"):
+            overrides.append(_checked_override(word))
+        elif name in WITH_VALUE:
+            value = value if equals else next(rest, "")
+            flags += [name, _checked_value(name, value)]
+        elif name in ("--info", "-i"):
+            flags.append(f"--info={value or 'all'}")
+        elif word in (*SWITCHES, *COMPLETION):
+            flags.append(word)
+        else:
+            known = [flag for flag in (*SWITCHES, *WITH_VALUE, *COMPLETION) if flag.startswith("--")]
+            raise ConfigError(f"unknown option {name!r}{did_you_mean(name, known)}; see kvsim run --help")
+    _check_together([flag.partition("=")[0] for flag in flags])
+    return flags + overrides
+
+
+def _checked_override(word: str) -> str:
+    if word.startswith("=") or ("=" not in word and not word.startswith("~")):
+        raise ConfigError(f"{word!r} is not KEY=VALUE; give for example rate=2 or system=vllm_v1")
+    return word
+
+
+def _checked_value(flag: str, value: str) -> str:
+    if not value:
+        raise ConfigError(f"option {flag} needs a value; see kvsim run --help")
+    if flag in ("--cfg", "-c") and value not in CFG_KINDS:
+        raise ConfigError(f"option {flag} {value!r}: must be one of {', '.join(CFG_KINDS)}{did_you_mean(value, CFG_KINDS)}")
+    return value
+
+
+def _check_together(flags: list[str]) -> None:
+    modes = [flag for flag in flags if flag in MODES]
+    if len(modes) > 1:
+        raise ConfigError(f"options {' and '.join(modes)} exclude each other; give one of them")
+    if "--resolve" in flags and not {"--cfg", "-c", "--help", "-h"} & set(flags):
+        raise ConfigError("option --resolve works only together with --cfg or --help; add --cfg job")

@@ -1,0 +1,233 @@
+"""The top of the configuration, typed, and `build`: from a composed configuration to a `Run` that is ready to go."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from kvsim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kvsim.protocols import KVAllocator, Scheduler
+    from kvsim.run import Run
+    from kvsim.specs import HardwareSpec, ModelSpec
+
+log = logging.getLogger(__name__)
+
+NANOSECONDS = 1_000_000_000
+UNCAPPED_STEP_TOKENS = 2560
+"""Step for which a pool is sized where nothing caps it: the vLLM paper's artifact gave all its systems one pool."""
+
+
+class Output(StrEnum):
+    """How the summary is printed."""
+
+    table = "table"
+    json = "json"
+
+
+@dataclass
+class KVConfig:
+    """The pool; `num_blocks` and `num_slots` null: what the hardware holds beside the model."""
+
+    num_blocks: int | None = None
+    num_slots: int | None = None
+    block_size: int = 16
+
+
+@dataclass
+class EngineConfig:
+    """How the run is carried out; results do not depend on it, but for `drain`."""
+
+    drain: bool = True
+    fast_forward: bool = True
+    record_plans: bool = False
+    record_blocks: bool = False
+
+
+@dataclass
+class SystemConfig:
+    """Name of the preset that picked scheduler and allocator."""
+
+    name: str = MISSING
+
+
+@dataclass
+class Config:
+    """All top-level keys. Groups are open, so that a plug-in's constructor decides what it takes."""
+
+    model: Any = MISSING
+    hardware: Any = MISSING
+    workload: Any = MISSING
+    cost: Any = MISSING
+    executor: Any = MISSING
+    scheduler: Any = MISSING
+    allocator: Any = MISSING
+    system: SystemConfig = field(default_factory=SystemConfig)
+    seed: int = 0
+    rate: float | None = None
+    duration: float | None = None
+    num_requests: int | None = None
+    warmup: float = 0.0
+    kv: KVConfig = field(default_factory=KVConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    output: Output = Output.table
+
+
+ConfigStore.instance().store(name="schema", node=Config)
+
+
+def build(cfg: DictConfig) -> Run:
+    """All objects of a run, from a composed configuration.
+
+    Raises:
+        ConfigError: a value is out of range, or values contradict each other.
+        OmegaConfBaseException: a key that does not exist, or a value of the wrong type.
+    """
+    from kvsim.run import Run
+    from kvsim.workload.outcomes import Outcomes
+
+    cfg = OmegaConf.merge(OmegaConf.structured(Config), cfg)  # refuses keys that were forced in with a plus
+    _check_window(cfg)
+    model, hardware = _make(cfg, "model"), _make(cfg, "hardware")
+    workload, cost = _make(cfg, "workload"), _make(cfg, "cost", model=model, hardware=hardware)
+    outcomes = Outcomes()
+    num_blocks = _num_blocks(cfg, model, hardware)
+    scheduler, allocator = _build_policies(cfg, model, num_blocks, outcomes)
+    block_size = cfg.kv.block_size
+    executor = _make(
+        cfg, "executor", cost=cost, outcomes=outcomes, num_slots=num_blocks * block_size, block_size=block_size
+    )
+    return Run(
+        system=cfg.system.name,
+        model=model,
+        hardware=hardware,
+        workload=workload,
+        scheduler=scheduler,
+        allocator=allocator,
+        executor=executor,
+        outcomes=outcomes,
+        pool_tokens=num_blocks * block_size,
+        warmup_ns=round(cfg.warmup * NANOSECONDS),
+        duration_ns=None if cfg.duration is None else round(cfg.duration * NANOSECONDS),
+        drain=cfg.engine.drain,
+        fast_forward=cfg.engine.fast_forward,
+        record_plans=cfg.engine.record_plans,
+        record_blocks=cfg.engine.record_blocks,
+    )
+
+
+def _check_window(cfg: DictConfig) -> None:
+    duration, warmup = cfg.duration, cfg.warmup
+    if duration is not None and not (math.isfinite(duration) and 0 < duration <= 1e9):
+        raise ConfigError(f"duration={duration:g}: must be above 0 and at most 1e9 s; give for example duration=600")
+    if not (math.isfinite(warmup) and 0 <= warmup <= 1e9):
+        raise ConfigError(f"warmup={warmup:g}: must be from 0 to 1e9 s; give for example warmup=60")
+    if duration is not None and warmup >= duration:
+        raise ConfigError(f"warmup={warmup:g}: must be below duration={duration:g} s; lower it or lengthen the run")
+    if duration is None and not cfg.engine.drain:
+        raise ConfigError("engine.drain=false: stops at duration, which is not set; give for example duration=600")
+
+
+def _num_blocks(cfg: DictConfig, model: ModelSpec, hardware: HardwareSpec) -> int:
+    """Blocks of the pool: as asked for, or as many as fit."""
+    from kvsim.kv.base import check_block_size
+    from kvsim.specs import num_kv_blocks
+
+    num_blocks, num_slots, block_size = cfg.kv.num_blocks, cfg.kv.num_slots, cfg.kv.block_size
+    check_block_size(block_size)
+    if num_blocks is not None and num_slots is not None:
+        raise ConfigError(f"kv.num_blocks={num_blocks} and kv.num_slots={num_slots} both set the pool; give one of them")
+    if num_slots is not None:
+        num_blocks = num_slots // block_size
+        if num_blocks < 1:
+            raise ConfigError(f"kv.num_slots={num_slots}: not one block of {block_size} tokens; raise it")
+    if num_blocks is None:
+        step_tokens = OmegaConf.select(cfg, "scheduler.max_num_batched_tokens") or UNCAPPED_STEP_TOKENS
+        return num_kv_blocks(model, hardware, block_size, step_tokens)
+    if num_blocks < 1:
+        raise ConfigError(f"kv.num_blocks={num_blocks}: must be at least 1; raise it")
+    return int(num_blocks)
+
+
+def _build_policies(
+    cfg: DictConfig, model: ModelSpec, num_blocks: int, outcomes: object
+) -> tuple[Scheduler, KVAllocator]:
+    """Scheduler and allocator at the longest sequence that model, pool and step allow."""
+    from kvsim.kv.contiguous import ContiguousAllocator
+
+    length = _asked_length(cfg, model)
+    while True:
+        allocator: KVAllocator = _make(
+            cfg,
+            "allocator",
+            num_blocks=num_blocks,
+            block_size=cfg.kv.block_size,
+            max_model_len=length,
+            oracle=outcomes,
+        )
+        scheduler: Scheduler = _make(cfg, "scheduler", allocator=allocator, max_model_len=length)
+        limit, why = min(
+            (length, ""),
+            (allocator.max_sequence_tokens, f"the longest sequence that the empty pool of {num_blocks} blocks holds"),
+            (scheduler.max_prompt_tokens, "scheduler.max_num_batched_tokens, since prompts are not chunked"),
+        )
+        if limit < length and isinstance(allocator, ContiguousAllocator):
+            limit -= limit % cfg.kv.block_size
+        if limit < 2:
+            raise ConfigError(f"max_model_len would be {limit}, {why}; a request needs 2 tokens: raise that limit")
+        if limit == length:
+            return scheduler, allocator
+        log.warning("max_model_len lowered from %d to %d, %s", length, limit, why)
+        length = limit
+
+
+def _asked_length(cfg: DictConfig, model: ModelSpec) -> int:
+    asked = OmegaConf.select(cfg, "scheduler.max_model_len")
+    if asked is None:
+        return model.max_model_len
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 2 <= asked <= model.max_model_len:
+        raise ConfigError(
+            f"scheduler.max_model_len={asked!r}: must be a whole number from 2 to {model.max_model_len}, "
+            f"the limit of {model.name}; change it, or model.max_model_len"
+        )
+    return asked
+
+
+def _make(cfg: DictConfig, group: str, **available: object) -> Any:
+    """The object that a group's node describes; the only caller of `instantiate`.
+
+    A node with ``_partial_: true`` is completed with those of the `available` objects that its constructor names.
+    The oracle goes only to who declares ``uses_oracle`` (INV-oracle).
+    """
+    if "_target_" not in (cfg[group] or {}):
+        raise ConfigError(f"{group}: the option chosen has no _target_; kvsim run --help lists complete ones")
+    try:
+        made = instantiate(cfg[group])
+    except InstantiationException as error:
+        if isinstance(error.__cause__, ConfigError):
+            raise error.__cause__ from error
+        raise
+    if not isinstance(made, functools.partial):
+        return made
+    if not getattr(made.func, "uses_oracle", False):
+        available.pop("oracle", None)
+    signature = inspect.signature(made.func)
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
+        available = {name: value for name, value in available.items() if name in signature.parameters}
+    keywords = {name: value for name, value in made.keywords.items() if name not in available} | available
+    try:
+        signature.bind(*made.args, **keywords)
+    except TypeError as error:
+        raise ConfigError(f"{group}: {made.func.__qualname__} takes other keys: {error}") from error
+    return made.func(*made.args, **keywords)

@@ -1,0 +1,1 @@
+"""Where keys and values live: pools and the allocators that hand them out."""

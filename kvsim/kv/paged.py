@@ -1,0 +1,135 @@
+"""Paged allocation: block tables that grow by one block at a time (PagedAttention, SOSP'23 section 4)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence as Sized
+
+import numpy as np
+
+from kvsim.errors import ConfigError, InvariantError
+from kvsim.kv.base import AllocatorBase
+from kvsim.plan import UNBOUNDED, BlockTable, IntArray, PoolUsage
+from kvsim.protocols import Admission
+from kvsim.request import Sequence
+
+
+class PagedAllocator(AllocatorBase):
+    """Blocks from one queue, taken at its front; freed ones go to its tail, the end of a table first.
+
+    Args:
+        num_blocks: usable blocks of the pool.
+        block_size: token slots a block.
+        max_model_len: tokens a sequence may reach.
+        watermark: fraction of the pool that admission leaves free.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int, *, max_model_len: int, watermark: float = 0.0) -> None:
+        super().__init__(num_blocks, block_size, max_model_len=max_model_len)
+        if isinstance(watermark, bool) or not isinstance(watermark, int | float) or not 0 <= watermark < 1:
+            raise ConfigError(f"allocator.watermark={watermark!r}: must be a fraction from 0 to below 1; 0.01 is usual")
+        self.watermark_blocks = int(watermark * num_blocks)
+        self._free: deque[int] = deque(range(num_blocks))
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Blocks nobody holds."""
+        return len(self._free)
+
+    @property
+    def max_sequence_tokens(self) -> int:
+        """Tokens of the longest sequence that the empty pool holds; the watermark stays free."""
+        return min(self.max_model_len, (self.num_blocks - self.watermark_blocks) * self.block_size)
+
+    def can_admit(self, seq: Sequence) -> Admission:
+        """NOW if blocks for all known tokens fit above the watermark."""
+        fits = len(self._free) - self._blocks_of(seq.num_tokens) >= self.watermark_blocks
+        return Admission.NOW if fits else Admission.LATER
+
+    def can_append(self, seqs: Sized[Sequence]) -> bool:
+        """vLLM's conservative group test: one free block a sequence, whether or not it needs one."""
+        return len(seqs) <= len(self._free)
+
+    def allocate(self, seq: Sequence, num_tokens: int) -> bool:
+        """Give `seq` the blocks it lacks for `num_tokens` tokens; False if they are not there."""
+        table = self._tables.get(seq.seq_id)
+        need = self._blocks_of(num_tokens) - (0 if table is None else len(table))
+        if need > len(self._free):
+            return False
+        if table is None:
+            table = self._tables[seq.seq_id] = []
+        take = self._free.popleft
+        table.extend([take() for _ in range(need)])
+        self._held_blocks += need
+        self._resident += num_tokens - seq.num_computed_tokens
+        return True
+
+    def max_decode_steps(self, num_tokens: IntArray) -> int:
+        """Rounds of one token each after which a block is still free, so that `can_append` never failed."""
+        if not len(num_tokens):
+            return UNBOUNDED
+        spare = len(self._free) - 1
+        whole = spare // len(num_tokens)
+        if whole > 0:
+            return whole * self.block_size
+        taken = np.bincount(self._room(num_tokens), minlength=self.block_size).cumsum()
+        return int(taken.searchsorted(spare, side="right"))
+
+    def grow(self, seqs: Sized[Sequence], num_tokens: IntArray, steps: int) -> IntArray:
+        """`steps` rounds of one more token for each of `seqs`; blocks go out round by round, in the order of `seqs`."""
+        self._resident += len(seqs) * steps
+        room = self._room(num_tokens)
+        tables, free = self._tables, self._free
+        if steps == 1:
+            rows = (room == 0).nonzero()[0]
+            taken = np.array([len(rows)])
+            growing = [tables[seqs[row].seq_id] for row in rows.tolist()]
+        else:
+            taken, growing = self._rounds(seqs, room, steps)
+        if len(growing) > len(free):
+            raise InvariantError("INV-blocks", f"{len(seqs)} sequences outgrew the pool: {len(growing)} blocks, {len(free)} free")
+        take = free.popleft
+        for table in growing:
+            table.append(take())
+        self._held_blocks += len(growing)
+        return taken * self.block_size
+
+    def free(self, seq: Sequence) -> None:
+        """Give the blocks of `seq` back."""
+        table = self._tables.pop(seq.seq_id, None)
+        if table is None:
+            raise InvariantError("INV-blocks", f"sequence {seq.seq_id} is freed but holds nothing")
+        self._free.extend(reversed(table))
+        self._held_blocks -= len(table)
+        self._resident -= seq.num_computed_tokens
+
+    def usage(self) -> PoolUsage:
+        """The pool now; nothing is promised beyond the blocks held."""
+        return self._usage(len(self._free), {}, 0)
+
+    def check_integrity(self) -> None:
+        """Raise InvariantError unless every block is free or owned exactly once."""
+        self._check_books(self._free)
+
+    def _blocks_of(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def _room(self, num_tokens: IntArray) -> IntArray:
+        """Slots left in each last block; the block size is a power of two."""
+        return -num_tokens & (self.block_size - 1)
+
+    def _rounds(self, seqs: Sized[Sequence], room: IntArray, steps: int) -> tuple[IntArray, list[BlockTable]]:
+        """Blocks taken after each round, cumulative, and the tables that take them in order."""
+        size = self.block_size
+        # every table asks again each `size` rounds, so one period in (round, row) order serves all
+        order = room.argsort(kind="stable")
+        tables = self._tables
+        period = [tables[seqs[row].seq_id] for row in order.tolist()]
+        periods, rest = divmod(steps, size)
+        in_period = np.bincount(room, minlength=size).cumsum()
+        if periods == 0:
+            taken = in_period[:steps]
+        else:
+            taken = (np.arange(periods + 1)[:, None] * len(period) + in_period).ravel()[:steps]
+        partial = int(in_period[rest - 1]) if rest else 0
+        return taken, period * periods + period[:partial]

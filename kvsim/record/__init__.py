@@ -1,0 +1,1 @@
+"""What happened in a run: requests, steps and memory, written down as it goes."""

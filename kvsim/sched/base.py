@@ -1,0 +1,186 @@
+"""What every scheduler shares: the queue, the running batch, and turning a decision into a plan."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+
+import numpy as np
+
+from kvsim.errors import ConfigError, InvariantError
+from kvsim.plan import NO_ROWS, UNBOUNDED, IntArray, StepPlan, StepResult, ones
+from kvsim.protocols import Admission, KVAllocator
+from kvsim.request import Request, Sequence
+from kvsim.sched.batch import RunningBatch
+
+
+def cap(name: str, value: int | None) -> int:
+    """A limit of the scheduler; None means there is none."""
+    if value is None:
+        return UNBOUNDED
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"scheduler.{name}={value!r}: must be a whole number of at least 1, or null for no limit")
+    return value
+
+
+class SchedulerBase(ABC):
+    """First come, first served: a queue whose head alone is looked at, and a batch in admission order.
+
+    Args:
+        allocator: where the sequences' KV lives.
+        max_model_len: tokens a sequence may reach.
+        max_num_seqs: sequences of a step; None for no limit.
+        max_num_batched_tokens: new tokens of a step; None for no limit.
+    """
+
+    def __init__(
+        self,
+        allocator: KVAllocator,
+        *,
+        max_model_len: int,
+        max_num_seqs: int | None,
+        max_num_batched_tokens: int | None,
+    ) -> None:
+        self.allocator = allocator
+        self.max_model_len = max_model_len
+        self.max_num_seqs = cap("max_num_seqs", max_num_seqs)
+        self.max_num_batched_tokens = cap("max_num_batched_tokens", max_num_batched_tokens)
+        self.waiting: deque[Sequence] = deque()
+        self.running = RunningBatch()
+        self._step = 0
+        self._released: list[int] = []
+        self._preempted: list[int] = []
+        self._planned = slice(0, 0)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests in the queue."""
+        return len(self.waiting)
+
+    @property
+    def num_unfinished(self) -> int:
+        """Requests queued or running."""
+        return len(self.waiting) + len(self.running)
+
+    def add_request(self, request: Request) -> None:
+        """Queue a request that has arrived."""
+        self.waiting.append(Sequence(request.request_id, request))
+
+    @abstractmethod
+    def schedule(self) -> StepPlan:
+        """Decide the next step."""
+
+    def advance(self, plan: StepPlan, repeats: int) -> IntArray:
+        """Grow the decoding sequences over repeats 2..`repeats`; [repeats] slots newly held, cumulative."""
+        growth = np.zeros(repeats, dtype=np.int64)
+        if repeats > 1:
+            seqs = self.running.seqs[self._planned] if self._planned.start else self.running.seqs
+            growth[1:] = self.allocator.grow(seqs, plan.context_lens, repeats - 1)
+        return growth
+
+    def update(self, plan: StepPlan, result: StepResult) -> list[Sequence]:
+        """Count what was computed and let go of those that ended."""
+        repeats = len(result.durations)
+        self._step += repeats
+        computed = self.running.num_computed[self._planned]
+        computed += plan.num_tokens
+        if repeats > 1:
+            computed += repeats - 1
+        if not len(result.stopped):
+            return []
+        first = self._planned.start
+        ended = self.running.remove([first + row for row in result.stopped.tolist()])
+        self._release(ended)
+        return ended
+
+    def abort_all(self) -> list[Sequence]:
+        """Let go of everybody, queued or running; they stay unfinished."""
+        running = self.running.remove(list(range(len(self.running))))
+        self._release(running)
+        gone = running + list(self.waiting)
+        self.waiting.clear()
+        return gone
+
+    def _release(self, seqs: list[Sequence]) -> None:
+        for seq in seqs:
+            self.allocator.free(seq)
+            self._released.append(seq.seq_id)
+
+    def _preempt_last(self) -> Sequence:
+        """Recompute preemption of the latest: memory given back, everything to be computed again, head of the queue."""
+        seq = self.running.pop_last()
+        self.allocator.free(seq)
+        seq.num_preemptions += 1
+        seq.num_recomputed_tokens += seq.num_computed_tokens
+        seq.num_computed_tokens = 0
+        self.waiting.appendleft(seq)
+        self._released.append(seq.seq_id)
+        self._preempted.append(seq.seq_id)
+        return seq
+
+    def _grow_running(self) -> None:
+        """One more token for every running sequence, room for which was seen."""
+        self.allocator.grow(self.running.seqs, self.running.num_computed, 1)
+
+    def _plan(
+        self,
+        first_row: int,
+        num_tokens: IntArray,
+        num_samples: IntArray,
+        num_decodes: int,
+        repeats: int,
+        *,
+        padding_tokens: int = 0,
+        idle_rows: int = 0,
+    ) -> StepPlan:
+        """A plan of the running rows from `first_row` on, one for each of `num_tokens`."""
+        batch = self.running
+        rows = len(num_tokens)
+        whole = rows == len(batch)
+        self._planned = slice(first_row, first_row + rows)
+        positions = batch.num_computed[self._planned].copy()
+        context_lens = positions + num_tokens
+        waiting = len(self.waiting)
+        starved = waiting > 0 and (
+            bool(self._preempted) or self.allocator.can_admit(self.waiting[0]) is Admission.LATER
+        )
+        if self._preempted or (waiting and not starved):
+            # the next decision may differ: nobody is admitted now, or the head waits for something else than memory
+            repeats = 1
+        plan = StepPlan(
+            step=self._step,
+            seq_ids=batch.ids if whole else batch.ids[self._planned],
+            positions=positions,
+            num_tokens=num_tokens,
+            slot_starts=positions,
+            context_lens=context_lens,
+            num_samples=num_samples,
+            tables=self.allocator.tables,
+            total_tokens=rows if num_decodes == rows else int(num_tokens.sum()),
+            context_tokens=int(context_lens.sum()),
+            num_decodes=num_decodes,
+            released=tuple(self._released),
+            preempted=tuple(self._preempted),
+            num_waiting=waiting,
+            num_running=len(batch),
+            starved=starved,
+            padding_tokens=padding_tokens,
+            idle_rows=idle_rows,
+            max_repeats=repeats,
+        )
+        self._released.clear()
+        self._preempted.clear()
+        return plan
+
+    def _empty_plan(self) -> StepPlan:
+        if self.running:
+            raise InvariantError("INV-progress", f"{len(self.running)} sequences run but none is scheduled")
+        return self._plan(0, NO_ROWS, NO_ROWS, 0, 1)
+
+    def _plan_batch(self, num_decodes: int, admitted: list[Sequence], repeats: int, first_row: int = 0) -> StepPlan:
+        """A plan of `num_decodes` decoding rows followed by the whole prompts of `admitted`."""
+        if not admitted:
+            return self._plan(first_row, ones(num_decodes), ones(num_decodes), num_decodes, repeats)
+        prompts = np.array([seq.num_tokens for seq in admitted])
+        num_tokens = np.concatenate((ones(num_decodes), prompts)) if num_decodes else prompts
+        return self._plan(first_row, num_tokens, ones(len(num_tokens)), num_decodes, 1)

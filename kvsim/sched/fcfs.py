@@ -1,0 +1,100 @@
+"""Iteration-level first come, first served: Orca (OSDI'22 section 3) and vLLM before V1 (SOSP'23 section 4.5)."""
+
+from __future__ import annotations
+
+from kvsim.plan import StepPlan
+from kvsim.protocols import Admission, KVAllocator
+from kvsim.request import Sequence
+from kvsim.sched.base import SchedulerBase
+
+
+class FCFSScheduler(SchedulerBase):
+    """Everybody decodes each step; the queue's head joins when its prompt fits; the latest is preempted on shortage.
+
+    Over a pool that reserves (Orca) nothing is ever short. Prompts are never split.
+
+    Args:
+        allocator, max_model_len, max_num_seqs, max_num_batched_tokens: as in `SchedulerBase`.
+        prefill_first: a step that admits prompts computes them alone (vLLM v0); else prompts join the
+            decodes in one batch (the SOSP'23 artifact).
+    """
+
+    def __init__(
+        self,
+        allocator: KVAllocator,
+        *,
+        max_model_len: int,
+        max_num_seqs: int | None,
+        max_num_batched_tokens: int | None,
+        prefill_first: bool,
+    ) -> None:
+        super().__init__(
+            allocator,
+            max_model_len=max_model_len,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+        )
+        self._prefill_first = prefill_first
+        self.max_prompt_tokens = self.max_num_batched_tokens
+
+    def schedule(self) -> StepPlan:
+        """Make room for the decodes, then admit; or the other way round if prompts go first."""
+        if self._prefill_first:
+            admitted = self._admit(batched=0)
+            if admitted:
+                return self._plan_batch(0, admitted, 1, first_row=len(self.running) - len(admitted))
+            steps = self._make_room()
+        else:
+            steps = self._make_room()
+            decodes = len(self.running)
+            admitted = [] if self._preempted else self._admit(batched=decodes)
+            if admitted:
+                return self._plan_batch(decodes, admitted, 1)
+        if not self.running:
+            return self._empty_plan()
+        return self._plan_batch(len(self.running), [], max(1, steps))
+
+    def _make_room(self) -> int:
+        """One more token for every running sequence; how many such rounds fit (0: the room was hard won)."""
+        batch, allocator = self.running, self.allocator
+        steps = allocator.max_decode_steps(batch.num_computed)
+        if steps:
+            if batch:
+                self._grow_running()
+            return steps
+        batch.sync()
+        row = 0
+        while row < len(batch):
+            if self._append(row):
+                row += 1
+        return 0
+
+    def _append(self, row: int) -> bool:
+        """Room for one more token of `row`, at the cost of later rows; False if it had to go itself."""
+        seq = self.running.seqs[row]
+        while not self.allocator.can_append((seq,)):
+            # a lone sequence waits for nobody's memory: only its real need counts
+            if row == 0 and len(self.running) == 1 and self.allocator.allocate(seq, seq.num_tokens):
+                return True
+            if self._preempt_last() is seq:
+                return False
+        return self.allocator.allocate(seq, seq.num_tokens)
+
+    def _admit(self, batched: int) -> list[Sequence]:
+        """Prompts from the head of the queue until one does not fit; `batched` tokens are in the step already."""
+        admitted: list[Sequence] = []
+        waiting = self.waiting
+        while waiting:
+            seq = waiting[0]
+            if self.allocator.can_admit(seq) is Admission.LATER:
+                break
+            if batched + seq.num_tokens > self.max_num_batched_tokens:
+                break
+            if len(self.running) + len(admitted) >= self.max_num_seqs:
+                break
+            self.allocator.allocate(seq, seq.num_tokens)
+            batched += seq.num_tokens
+            admitted.append(waiting.popleft())
+        if admitted:
+            self.running.append(admitted)
+        return admitted

@@ -1,0 +1,87 @@
+"""Request-level static batching: FasterTransformer behind a batching front end (SOSP'23 section 6.1)."""
+
+from __future__ import annotations
+
+from kvsim.plan import UNBOUNDED, StepPlan, StepResult, ones
+from kvsim.protocols import Admission, KVAllocator
+from kvsim.request import Sequence
+from kvsim.sched.base import SchedulerBase
+
+
+class StaticScheduler(SchedulerBase):
+    """Takes as many of the earliest requests as memory allows, runs them to the last one's end, then takes the next.
+
+    Prompts are padded to the longest; members that finish early idle in the batch, keep their memory and are
+    delivered with it.
+    """
+
+    def __init__(
+        self,
+        allocator: KVAllocator,
+        *,
+        max_model_len: int,
+        max_num_seqs: int | None,
+        max_num_batched_tokens: int | None,
+    ) -> None:
+        super().__init__(
+            allocator,
+            max_model_len=max_model_len,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+        )
+        self.max_prompt_tokens = self.max_num_batched_tokens
+        self._finished: list[Sequence] = []
+
+    @property
+    def num_unfinished(self) -> int:
+        """Requests queued or in the batch."""
+        return super().num_unfinished + len(self._finished)
+
+    def schedule(self) -> StepPlan:
+        """Decode the members that go on; a new batch only when there is none."""
+        decodes = len(self.running)
+        if decodes:
+            self._grow_running()
+            plan = self._plan(0, ones(decodes), ones(decodes), decodes, 1, idle_rows=len(self._finished))
+            return plan._replace(max_repeats=UNBOUNDED)
+        batch = self._next_batch()
+        if not batch:
+            return self._empty_plan()
+        self.running.append(batch)
+        lengths = [seq.num_tokens for seq in batch]
+        plan = self._plan_batch(0, batch, 1)
+        return plan._replace(padding_tokens=max(lengths) * len(lengths) - sum(lengths))
+
+    def update(self, plan: StepPlan, result: StepResult) -> list[Sequence]:
+        """Set finished members aside; the batch ends, and is delivered, with its last one."""
+        self._finished += super().update(plan, result)
+        if self.running:
+            return []
+        ended = sorted(self._finished, key=lambda seq: seq.seq_id)
+        self._finished = []
+        super()._release(ended)
+        return ended
+
+    def abort_all(self) -> list[Sequence]:
+        """Let go of everybody; members that finished early were not delivered either."""
+        finished, self._finished = self._finished, []
+        super()._release(finished)
+        running = self.running.remove(list(range(len(self.running))))
+        super()._release(running)
+        return finished + running + super().abort_all()
+
+    def _release(self, seqs: list[Sequence]) -> None:
+        """Finished members keep their memory until the batch ends."""
+
+    def _next_batch(self) -> list[Sequence]:
+        batch: list[Sequence] = []
+        longest = 0
+        while self.waiting and len(batch) < self.max_num_seqs:
+            seq = self.waiting[0]
+            longest = max(longest, seq.num_tokens)
+            padded = longest * (len(batch) + 1)
+            if padded > self.max_num_batched_tokens or self.allocator.can_admit(seq) is Admission.LATER:
+                break
+            self.allocator.allocate(seq, seq.num_tokens)
+            batch.append(self.waiting.popleft())
+        return batch

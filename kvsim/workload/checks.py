@@ -1,0 +1,28 @@
+"""Checks of the numbers a user gives to a workload; each error names value, limit and remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kvsim.errors import ConfigError
+
+
+def check_number(name: str, value: object, low: float, high: float, remedy: str) -> float:
+    """`value` as a float in [low, high]; text, bool, NaN and infinities are refused."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise ConfigError(f"{name}={value!r}: must be a number from {low:g} to {high:g}; {remedy}")
+    return float(value)
+
+
+def check_integer(name: str, value: object, low: int, high: int, remedy: str) -> int:
+    """`value` as an int in [low, high]; text, bool and floats are refused."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigError(f"{name}={value!r}: must be an integer from {low} to {high}; {remedy}")
+    return value
+
+
+def check_choice(name: str, value: object, choices: Collection[str]) -> str:
+    """`value` if it is one of `choices`."""
+    if not isinstance(value, str) or value not in choices:
+        raise ConfigError(f"{name}={value!r}: must be one of {', '.join(choices)}")
+    return value

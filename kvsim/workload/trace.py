@@ -1,0 +1,146 @@
+"""`TraceWorkload`: requests of a file, at their own instants or re-timed by an arrival process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from kvsim.errors import ConfigError, TraceError
+from kvsim.plan import IntArray
+from kvsim.streams import stream
+from kvsim.workload.arrivals import MAX_RATE, MIN_RATE, PROCESSES, ArrivalProcess
+from kvsim.workload.base import MAX_SECONDS, MAX_TOKENS, NANOSECONDS, Block, BlockWorkload, Limits
+from kvsim.workload.checks import check_choice, check_integer, check_number
+from kvsim.workload.columns import read_numbers, read_timestamps
+from kvsim.workload.table import read_table
+
+BLOCK = 4096
+MAX_BYTES = 4 << 30
+
+
+class TraceFormat(NamedTuple):
+    """Names of the columns for arrival, prompt length and output length."""
+
+    arrival: str
+    prompt: str
+    output: str
+
+
+TABLE = TraceFormat("arrival_time_s", "num_prompt_tokens", "num_output_tokens")
+"""The trace table: seconds from the run's start."""
+
+AZURE = TraceFormat("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+"""Azure LLM inference traces: absolute timestamps, taken relative to the earliest."""
+
+
+class TraceWorkload(BlockWorkload):
+    """Replays a trace. Request id = row number from 0; order by (arrival, row).
+
+    Lengths of 0 are data: the engine rejects such requests.
+
+    Args:
+        path: CSV (plain or gzip) or parquet, either a trace table or an Azure trace, known by its header.
+        arrivals: `trace` for the file's own instants, else a process of `ArrivalProcess` in the file's order.
+        seed: of the run; an arrival process uses the stream "arrivals".
+        rate: requests per second of the process, or of the trace when rescaled.
+        duration: seconds; arrivals before it count.
+        num_requests: at most so many, the earliest; None for all rows.
+        cv: of gamma gaps.
+        rescale: stretch the file's instants so that rows / span = rate.
+        max_bytes: limit of the expanded file.
+
+    Raises:
+        TraceError: the file cannot be used; names file, line and column.
+        ConfigError: options out of range or at odds.
+    """
+
+    def __init__(
+        self,
+        path: str | None,
+        arrivals: str = "trace",
+        seed: int = 0,
+        rate: float | None = None,
+        duration: float | None = None,
+        num_requests: int | None = None,
+        cv: float = 1.0,
+        rescale: bool = False,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        if not isinstance(path, str) or not path:
+            raise ConfigError(f"workload.path={path!r}: must name a trace file; give workload.path=FILE")
+        check_choice("workload.arrivals", arrivals, ("trace", *PROCESSES))
+        check_integer("workload.max_bytes", max_bytes, 1, 1 << 50, "give for example workload.max_bytes=4294967296")
+        if not isinstance(rescale, bool):
+            raise ConfigError(f"workload.rescale={rescale!r}: must be true or false")
+        limits = Limits(duration, num_requests)
+        process = None if arrivals == "trace" else ArrivalProcess(arrivals, rate, cv, stream(seed, "arrivals"))
+        if process is not None and rescale:
+            raise ConfigError(
+                f"workload.rescale=true stretches a trace's own instants; drop it or workload.arrivals={arrivals}"
+            )
+        if process is None and rescale != (rate is not None):
+            raise ConfigError(_rate_remedy(rate))
+        times, prompts, outputs = read_trace(Path(path).expanduser(), max_bytes)
+        order = np.argsort(times, kind="stable")
+        times = times[order]
+        if process is not None:
+            times = process.take(len(times))
+            by_row = np.lexsort((order, times))
+            order, times = order[by_row], times[by_row]
+        elif rate is not None:
+            times = _rescale(times, rate, path)
+        columns = Block(order, times, prompts[order], outputs[order])
+        super().__init__(_blocks(columns, limits.count(times)))
+
+
+def read_trace(path: Path, max_bytes: int = MAX_BYTES) -> tuple[IntArray, IntArray, IntArray]:
+    """[rows] arrival ns, prompt tokens and output tokens of a file, in its order.
+
+    Raises:
+        TraceError: see `TraceWorkload`.
+    """
+    table = read_table(path, _format_of, max_bytes)
+    form = _format_of(list(table.columns))
+    prompts, outputs = (
+        read_numbers(table, name, MAX_TOKENS, whole=True).astype(np.int64) for name in (form.prompt, form.output)
+    )
+    if form is AZURE:
+        return read_timestamps(table, form.arrival), prompts, outputs
+    seconds = read_numbers(table, form.arrival, MAX_SECONDS, whole=False)
+    return np.rint(seconds * NANOSECONDS).astype(np.int64), prompts, outputs
+
+
+def _format_of(names: list[str]) -> TraceFormat:
+    return AZURE if set(AZURE) & set(names) and not set(TABLE) & set(names) else TABLE
+
+
+def _rescale(times: IntArray, rate: float, path: str) -> IntArray:
+    """Ascending instants stretched so that rows / span = rate."""
+    check_number("rate", rate, MIN_RATE, MAX_RATE, "give requests per second, for example rate=2")
+    span = int(times[-1] - times[0])
+    if span == 0:
+        raise TraceError(
+            f"{path}: all rows arrive at one instant, so they cannot be rescaled to a rate; use workload.arrivals"
+        )
+    scaled = times.astype(np.float64) * (len(times) / rate * NANOSECONDS / span)
+    if scaled[-1] > MAX_SECONDS * NANOSECONDS:
+        raise ConfigError(f"rate={rate!r}: the trace would last more than {MAX_SECONDS:g} s; raise the rate")
+    return np.rint(scaled).astype(np.int64)
+
+
+def _rate_remedy(rate: float | None) -> str:
+    if rate is None:
+        return "workload.rescale=true needs a rate; give for example rate=2"
+    return (
+        f"rate={rate!r}: a trace has its own arrival times; drop rate, stretch them with workload.rescale=true, "
+        "or replace them with workload.arrivals=poisson"
+    )
+
+
+def _blocks(columns: Block, count: int) -> Iterator[Block]:
+    for start in range(0, count, BLOCK):
+        part = slice(start, min(start + BLOCK, count))
+        yield Block(*(column[part] for column in columns))

@@ -1,0 +1,1 @@
+"""A deliberately naive token-by-token model of the serving systems; shares no code with kvsim."""
