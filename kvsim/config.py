@@ -87,8 +87,11 @@ class Config:
 ConfigStore.instance().store(name="schema", node=Config)
 
 
-def build(cfg: DictConfig) -> Run:
+def build(cfg: DictConfig, *, workload_name: str | None = None) -> Run:
     """All objects of a run, from a composed configuration.
+
+    Args:
+        workload_name: what the summary calls the workload, whose node has no name.
 
     Raises:
         ConfigError: a value is out of range, or values contradict each other.
@@ -97,7 +100,8 @@ def build(cfg: DictConfig) -> Run:
     from kvsim.run import Run
     from kvsim.workload.outcomes import Outcomes
 
-    cfg = OmegaConf.merge(OmegaConf.structured(Config), cfg)  # refuses keys that were forced in with a plus
+    # once more against the schema: a plus on the command line opens it for keys that nobody would read
+    cfg = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.to_container(cfg))
     _check_window(cfg)
     model, hardware = _make(cfg, "model"), _make(cfg, "hardware")
     workload, cost = _make(cfg, "workload"), _make(cfg, "cost", model=model, hardware=hardware)
@@ -109,9 +113,14 @@ def build(cfg: DictConfig) -> Run:
         cfg, "executor", cost=cost, outcomes=outcomes, num_slots=num_blocks * block_size, block_size=block_size
     )
     return Run(
-        system=cfg.system.name,
-        model=model,
-        hardware=hardware,
+        labels={
+            "system": cfg.system.name,
+            "model": model.name,
+            "hardware": hardware.name,
+            "workload": workload_name,
+            "rate": cfg.rate,
+            "seed": cfg.seed,
+        },
         workload=workload,
         scheduler=scheduler,
         allocator=allocator,
@@ -120,10 +129,7 @@ def build(cfg: DictConfig) -> Run:
         pool_tokens=num_blocks * block_size,
         warmup_ns=round(cfg.warmup * NANOSECONDS),
         duration_ns=None if cfg.duration is None else round(cfg.duration * NANOSECONDS),
-        drain=cfg.engine.drain,
-        fast_forward=cfg.engine.fast_forward,
-        record_plans=cfg.engine.record_plans,
-        record_blocks=cfg.engine.record_blocks,
+        **cfg.engine,
     )
 
 
@@ -212,6 +218,8 @@ def _make(cfg: DictConfig, group: str, **available: object) -> Any:
     """
     if "_target_" not in (cfg[group] or {}):
         raise ConfigError(f"{group}: the option chosen has no _target_; kvsim run --help lists complete ones")
+    for key in OmegaConf.missing_keys(cfg[group]):
+        raise ConfigError(f"{group}.{key} is not set; give {group}.{key}=VALUE")
     try:
         made = instantiate(cfg[group])
     except InstantiationException as error:

@@ -50,8 +50,11 @@ class KVAllocator(Protocol):
         """Whether all known tokens of `seq` fit now. Does not mutate."""
         ...
 
-    def can_append(self, seqs: Sized[Sequence]) -> bool:
-        """The system's own (conservative) test that each of `seqs` may grow by one token. Does not mutate."""
+    def num_appendable(self, num_tokens: IntArray) -> int:
+        """How many leading rows, holding `num_tokens` each, pass the system's own (conservative) test for one more token.
+
+        Each row that passes is taken to have grown before the next is tested. Does not mutate.
+        """
         ...
 
     def allocate(self, seq: Sequence, num_tokens: int) -> bool:
@@ -71,7 +74,7 @@ class KVAllocator(Protocol):
             [steps] slots newly held after each round, cumulative.
 
         Raises:
-            InvariantError: the pool ran out; callers ask `max_decode_steps` or `can_append` first.
+            InvariantError: the pool ran out; callers ask `max_decode_steps` or `num_appendable` first.
         """
         ...
 

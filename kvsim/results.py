@@ -187,7 +187,9 @@ class ParquetStream:
             count = min(length - taken, ROW_GROUP - self._filled)
             for name, column in columns.items():
                 rows = self._rows[name][self._filled : self._filled + count]
-                np.copyto(rows, column[taken : taken + count], casting="same_kind")
+                part = column[taken : taken + count]
+                texts = rows.dtype == np.object_  # a str array would lose trailing NULs
+                np.copyto(rows, np.asarray(part, dtype=np.object_) if texts else part, casting="same_kind")
             taken += count
             self._filled += count
             if self._filled == ROW_GROUP:

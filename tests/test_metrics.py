@@ -282,6 +282,15 @@ def test_saturation_needs_both_a_slope_and_a_queue() -> None:
     assert backlog(0.6, 10_000) is True
 
 
+def test_the_rate_is_arrivals_by_their_span() -> None:
+    waiting = np.full(40, 20, dtype=np.int64)
+    waiting[[39, 35, 29]] += [3, 1, 1]
+    # slope 33.5 / 665 = 0.0504 a second, between 5 % of 39 / 39 and of 40 / 39 requests/s
+    assert is_saturated(np.arange(40) * S, waiting) is False
+    waiting[38] += 1
+    assert is_saturated(np.arange(40) * S, waiting) is True
+
+
 def test_saturation_is_undefined_without_a_span() -> None:
     assert is_saturated(ints(), ints()) is None
     assert is_saturated(ints(5), ints(1)) is None

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import kvsim.results
@@ -81,6 +81,8 @@ def test_gzip_header_holds_neither_time_nor_name(tmp_path: Path) -> None:
     assert header[4:8] == bytes(4), "no time"
 
 
+@settings(deadline=None, max_examples=40)
+@example([(1.0, "ends in NUL\0"), (math.inf, None)])
 @given(st.lists(st.tuples(st.floats() | st.none(), st.text(max_size=5) | st.none()), max_size=40))
 def test_values_survive_and_nan_becomes_null(
     tmp_path_factory: pytest.TempPathFactory, cells: list[tuple[float, str]]

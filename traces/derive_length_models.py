@@ -2,8 +2,8 @@
 
     python derive_length_models.py FILE...
 
-Each FILE is one of the sources below, known by its name. A model is written beside this script (or to --out): provenance,
-figures of the rows kept, counts of two-dimensional bins and their means; never the rows.
+Each FILE is one of the sources below, known by its name. A model is written beside this script (or to --out):
+provenance, figures of the rows kept, counts of two-dimensional bins and their means; never the rows.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ SOURCES = {
         None,
         drop_long,
         55_857,
-        "ShareGPT V3, first human/assistant pair of each conversation, LLaMA tokens, as counted by the NanoFlow project",
+        "ShareGPT V3, first human/assistant pair of each conversation, LLaMA tokens as counted by NanoFlow",
         "Apache-2.0 (NanoFlow); token counts only",
         "keep input + output <= 2048; the artifact's clipping would keep 56,684 rows of mean 176.37 / 319.13, "
-        "further from the paper's 161.31 / 337.99",
+        "with prompts further from the paper's mean of 161.31",
     ),
     "alpaca_lengths_opt.csv": Source(
         "alpaca",
@@ -127,7 +127,7 @@ def percentiles(values: IntArray) -> dict[str, float]:
 
 
 def count_bins(inputs: IntArray, outputs: IntArray, edges: list[int]) -> dict[str, Any]:
-    """Mean input of each input bin, mean output of each output bin, and [input bin, output bin, count] where any row is.
+    """Mean input of each input bin, mean output of each output bin, and [input bin, output bin, count] triples.
 
     Means go with the bins of one axis, since those of a pair's bin would give away a row that is alone in it.
     """

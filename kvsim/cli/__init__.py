@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import os
 import sys
@@ -25,7 +24,6 @@ COMMANDS = {
 }
 
 SHELL_COMPLETION = ("-sc", "--shell-completion")
-DEVICE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 def usage() -> str:
@@ -92,7 +90,7 @@ def main() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at exit
         return 1
     except OSError as error:
-        return fail(error, 1 if error.errno in DEVICE_ERRORS else 2)
+        return fail(error, 1)
     except KeyboardInterrupt:
         return fail("interrupted", 130)
 

@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from kvsim.suggest import did_you_mean
 
 UNKNOWN_KEY = re.compile(r"(?:Could not override|Could not delete from config\.|Could not append to config\.) '([^']+)'")
+UNKNOWN_FIELD = re.compile(r"^Key '[^']+' (?:not in|is not in struct)")
 UNKNOWN_OPTION = re.compile(r"Could not find '(.+)/([^'/]+)'")
 
 
@@ -29,13 +30,14 @@ def explain(error: Exception, overrides: Sequence[str]) -> str:
     if key:
         return unknown_key(key[1], overrides)
     full_key = getattr(error, "full_key", None)
-    if full_key and "not in 'Config'" in text:
+    if full_key and UNKNOWN_FIELD.search(text):
         return unknown_key(full_key, overrides)
     if text.startswith("Ambiguous value"):
         return f"{_first_line(text)}: a run takes one value for each key; quote a list as KEY=[a,b]"
     cause = error.__cause__
     reason = f": {_first_line(str(cause))}" if isinstance(cause, OmegaConfBaseException) else ""
-    return f"{_first_line(text)}{reason}".replace("Error merging override ", "")
+    line = _first_line(text).removeprefix("Error merging override ").partition(", set env var")[0]
+    return f"{full_key}: {line}{reason}" if full_key else f"{line}{reason}"
 
 
 def unknown_key(key: str, overrides: Sequence[str] = ()) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from kvsim.errors import ConfigError
 from kvsim.suggest import did_you_mean
@@ -61,3 +62,8 @@ def _check_together(flags: list[str]) -> None:
         raise ConfigError(f"options {' and '.join(modes)} exclude each other; give one of them")
     if "--resolve" in flags and not {"--cfg", "-c", "--help", "-h"} & set(flags):
         raise ConfigError("option --resolve works only together with --cfg or --help; add --cfg job")
+
+
+def values_of(words: Sequence[str], *flags: str) -> list[str]:
+    """What follows any of `flags` among `words`, as `flags_first` orders them."""
+    return [value for flag, value in pairwise(words) if flag in flags]

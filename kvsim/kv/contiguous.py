@@ -58,9 +58,9 @@ class ContiguousAllocator(AllocatorBase, ABC):
         fits = self._pool.fits(self._chunk_of(self.reservation(seq.request)))
         return Admission.NOW if fits else Admission.LATER
 
-    def can_append(self, seqs: Sized[Sequence]) -> bool:
-        """Always: the room was reserved."""
-        return True
+    def num_appendable(self, num_tokens: IntArray) -> int:
+        """All rows: the room was reserved."""
+        return len(num_tokens)
 
     def allocate(self, seq: Sequence, num_tokens: int) -> bool:
         """Take a chunk at first; later only check that `num_tokens` stays inside the reservation."""

@@ -46,9 +46,11 @@ class PagedAllocator(AllocatorBase):
         fits = len(self._free) - self._blocks_of(seq.num_tokens) >= self.watermark_blocks
         return Admission.NOW if fits else Admission.LATER
 
-    def can_append(self, seqs: Sized[Sequence]) -> bool:
-        """vLLM's conservative group test: one free block a sequence, whether or not it needs one."""
-        return len(seqs) <= len(self._free)
+    def num_appendable(self, num_tokens: IntArray) -> int:
+        """Leading rows for which vLLM's conservative test holds: a block is free, whether or not the row needs one."""
+        takes = self._room(num_tokens) == 0
+        taken_before = takes.cumsum() - takes
+        return int(taken_before.searchsorted(len(self._free)))
 
     def allocate(self, seq: Sequence, num_tokens: int) -> bool:
         """Give `seq` the blocks it lacks for `num_tokens` tokens; False if they are not there."""
@@ -65,7 +67,7 @@ class PagedAllocator(AllocatorBase):
         return True
 
     def max_decode_steps(self, num_tokens: IntArray) -> int:
-        """Rounds of one token each after which a block is still free, so that `can_append` never failed."""
+        """Rounds of one token each after which a block is still free, so that `num_appendable` covers all rows."""
         if not len(num_tokens):
             return UNBOUNDED
         spare = len(self._free) - 1

@@ -135,8 +135,8 @@ class SchedulerBase(ABC):
     ) -> StepPlan:
         """A plan of the running rows from `first_row` on, one for each of `num_tokens`."""
         batch = self.running
-        rows = len(num_tokens)
-        whole = rows == len(batch)
+        rows, running = len(num_tokens), len(batch.seqs)
+        whole = rows == running
         self._planned = slice(first_row, first_row + rows)
         positions = batch.num_computed[self._planned].copy()
         context_lens = positions + num_tokens
@@ -162,7 +162,7 @@ class SchedulerBase(ABC):
             released=tuple(self._released),
             preempted=tuple(self._preempted),
             num_waiting=waiting,
-            num_running=len(batch),
+            num_running=running,
             starved=starved,
             padding_tokens=padding_tokens,
             idle_rows=idle_rows,

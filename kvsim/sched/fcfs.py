@@ -59,25 +59,26 @@ class FCFSScheduler(SchedulerBase):
         batch, allocator = self.running, self.allocator
         steps = allocator.max_decode_steps(batch.num_computed)
         if steps:
-            if batch:
+            if batch.seqs:
                 self._grow_running()
             return steps
-        batch.sync()
         row = 0
         while row < len(batch):
-            if self._append(row):
+            held = batch.num_computed[row:]
+            passing = allocator.num_appendable(held)
+            if passing:
+                allocator.grow(batch.seqs[row : row + passing], held[:passing], 1)
+                row += passing
+            elif len(batch) == 1 and self._append_lone():
                 row += 1
+            else:
+                self._preempt_last()
         return 0
 
-    def _append(self, row: int) -> bool:
-        """Room for one more token of `row`, at the cost of later rows; False if it had to go itself."""
-        seq = self.running.seqs[row]
-        while not self.allocator.can_append((seq,)):
-            # a lone sequence waits for nobody's memory: only its real need counts
-            if row == 0 and len(self.running) == 1 and self.allocator.allocate(seq, seq.num_tokens):
-                return True
-            if self._preempt_last() is seq:
-                return False
+    def _append_lone(self) -> bool:
+        """A lone sequence waits for nobody's memory: only its real need counts."""
+        self.running.sync()
+        seq = self.running.seqs[0]
         return self.allocator.allocate(seq, seq.num_tokens)
 
     def _admit(self, batched: int) -> list[Sequence]:

@@ -1,0 +1,1 @@
+"""What arrives: arrival processes, length models, traces, and the outcomes that policies must not see."""

@@ -34,8 +34,9 @@ def read_timestamps(table: Table, name: str) -> IntArray:
     stamps = _cast(table, name, pa.timestamp("ns", zone), "is not a timestamp such as 2023-11-16 18:15:46.6805900")
     instants: IntArray = stamps.cast(pa.int64()).to_numpy()
     instants = instants - instants.min()
-    if instants.max() > MAX_SECONDS * NANOSECONDS:
-        raise table.error(int(instants.argmax()), name, f"is more than {MAX_SECONDS:.0f} s after the earliest")
+    far = (instants < 0) | (instants > MAX_SECONDS * NANOSECONDS)  # negative where the difference overflows
+    if far.any():
+        raise table.error(int(far.argmax()), name, f"is more than {MAX_SECONDS:.0f} s after the earliest")
     return instants
 
 

@@ -55,7 +55,7 @@ class GeneratedWorkload(BlockWorkload):
         self._process = ArrivalProcess(arrivals, rate, cv, stream(seed, "arrivals"))
         if arrivals == "all_at_once" and num_requests is None:
             raise ConfigError(
-                f"duration={duration!r} does not bound workload.arrivals=all_at_once; give for example num_requests=1000"
+                f"duration={duration!r} does not end workload.arrivals=all_at_once; give for example num_requests=1000"
             )
         if rate is not None and duration is None and self._limits.num_requests / rate > MAX_SECONDS:
             raise ConfigError(

@@ -1,0 +1,71 @@
+"""The run as a Hydra application."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from kvsim.cli.explain import explain
+from kvsim.cli.folder import save_config
+from kvsim.config import build
+from kvsim.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+
+def run_app() -> None:
+    """Compose the configuration of `sys.argv` and do what its flags say, by default run it.
+
+    Raises:
+        ConfigError: wrong usage or configuration; no folder is left behind.
+    """
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints the error itself and exits
+    errors: list[Exception] = []
+
+    def quiet_job(cfg: DictConfig) -> Exception | None:
+        # Hydra announces an exception that it sees on a line of its own
+        try:
+            job(cfg)
+        except Exception as error:
+            errors.append(error)
+            return error
+        return None
+
+    try:
+        hydra.main(version_base="1.3", config_path="pkg://kvsim.conf", config_name="config")(quiet_job)()
+    except (HydraException, OmegaConfBaseException) as error:
+        overrides = [word for word in sys.argv[1:] if not word.startswith("-")]
+        raise ConfigError(explain(error, overrides)) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(f"cannot use {error.filename}: {reason}; choose another folder, hydra.run.dir=DIR") from error
+    for error in errors:
+        raise error
+
+
+def job(cfg: DictConfig) -> None:
+    """What Hydra calls once the run folder exists: build, execute, write, print."""
+    from kvsim.results import RunFolder, environment
+    from kvsim.table import print_summaries
+
+    hydra_config = HydraConfig.get()
+    try:
+        run = build(cfg, workload_name=hydra_config.runtime.choices.workload)
+        config = OmegaConf.to_container(cfg, resolve=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explain(error, hydra_config.overrides.task)) from error
+    with RunFolder(hydra_config.runtime.output_dir) as folder:
+        save_config(cfg, folder.path)
+        folder.write_env(environment(config, ["kvsim", "run", *sys.argv[1:]]))
+        summary = run.execute(folder)
+    if summary["rejected"] and not summary["completed"]:
+        log.warning("every request was rejected; the column reason of %s says why", folder.path / "requests.parquet")
+    print_summaries([summary], cfg.output)
+    log.info("results in %s", os.path.relpath(folder.path))
