@@ -6,10 +6,13 @@ import functools
 import inspect
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+import hydra
+from hydra import initialize_config_module
 from hydra.core.config_store import ConfigStore
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
@@ -87,6 +90,16 @@ class Config:
 ConfigStore.instance().store(name="schema", node=Config)
 
 
+def compose(overrides: Sequence[str] = ()) -> DictConfig:
+    """The configuration that these overrides give, as `kvsim run` would compose it.
+
+    Raises:
+        HydraException: an override that cannot be applied.
+    """
+    with initialize_config_module("kvsim.conf", version_base="1.3"):
+        return hydra.compose("config", list(overrides))
+
+
 def build(cfg: DictConfig, *, workload_name: str | None = None) -> Run:
     """All objects of a run, from a composed configuration.
 
@@ -147,7 +160,7 @@ def _check_window(cfg: DictConfig) -> None:
 
 def _num_blocks(cfg: DictConfig, model: ModelSpec, hardware: HardwareSpec) -> int:
     """Blocks of the pool: as asked for, or as many as fit."""
-    from kvsim.kv.base import check_block_size
+    from kvsim.kv.base import MAX_BLOCKS, check_block_size
     from kvsim.specs import num_kv_blocks
 
     num_blocks, num_slots, block_size = cfg.kv.num_blocks, cfg.kv.num_slots, cfg.kv.block_size
@@ -156,13 +169,14 @@ def _num_blocks(cfg: DictConfig, model: ModelSpec, hardware: HardwareSpec) -> in
         raise ConfigError(f"kv.num_blocks={num_blocks} and kv.num_slots={num_slots} both set the pool; give one of them")
     if num_slots is not None:
         num_blocks = num_slots // block_size
-        if num_blocks < 1:
-            raise ConfigError(f"kv.num_slots={num_slots}: not one block of {block_size} tokens; raise it")
+        if not 1 <= num_blocks <= MAX_BLOCKS:
+            most = MAX_BLOCKS * block_size
+            raise ConfigError(f"kv.num_slots={num_slots}: must be from {block_size}, one block, to {most} tokens")
     if num_blocks is None:
         step_tokens = OmegaConf.select(cfg, "scheduler.max_num_batched_tokens") or UNCAPPED_STEP_TOKENS
         return num_kv_blocks(model, hardware, block_size, step_tokens)
-    if num_blocks < 1:
-        raise ConfigError(f"kv.num_blocks={num_blocks}: must be at least 1; raise it")
+    if not 1 <= num_blocks <= MAX_BLOCKS:
+        raise ConfigError(f"kv.num_blocks={num_blocks}: must be from 1 to {MAX_BLOCKS}; give for example 983")
     return int(num_blocks)
 
 
@@ -219,7 +233,7 @@ def _make(cfg: DictConfig, group: str, **available: object) -> Any:
     if "_target_" not in (cfg[group] or {}):
         raise ConfigError(f"{group}: the option chosen has no _target_; kvsim run --help lists complete ones")
     for key in OmegaConf.missing_keys(cfg[group]):
-        raise ConfigError(f"{group}.{key} is not set; give {group}.{key}=VALUE")
+        raise ConfigError(f"{key} is not set; give {key}=VALUE")
     try:
         made = instantiate(cfg[group])
     except InstantiationException as error:

@@ -40,14 +40,18 @@ def run_app() -> None:
 
     try:
         hydra.main(version_base="1.3", config_path="pkg://kvsim.conf", config_name="config")(quiet_job)()
+        for error in errors:
+            raise error
     except (HydraException, OmegaConfBaseException) as error:
-        overrides = [word for word in sys.argv[1:] if not word.startswith("-")]
-        raise ConfigError(explain(error, overrides)) from error
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigError(f"cannot use {error.filename}: {reason}; choose another folder, hydra.run.dir=DIR") from error
-    for error in errors:
-        raise error
+        raise ConfigError(explain(error, [word for word in sys.argv[1:] if not word.startswith("-")])) from error
+    except (OSError, ValueError) as error:
+        if error in errors:
+            raise
+        if isinstance(error, OSError) and error.filename:
+            reason = f"cannot use {error.filename}: {error.strerror}; choose another folder, hydra.run.dir=DIR"
+        else:
+            reason = str(error)
+        raise ConfigError(reason) from error
 
 
 def job(cfg: DictConfig) -> None:
@@ -56,11 +60,8 @@ def job(cfg: DictConfig) -> None:
     from kvsim.table import print_summaries
 
     hydra_config = HydraConfig.get()
-    try:
-        run = build(cfg, workload_name=hydra_config.runtime.choices.workload)
-        config = OmegaConf.to_container(cfg, resolve=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explain(error, hydra_config.overrides.task)) from error
+    run = build(cfg, workload_name=hydra_config.runtime.choices.workload)
+    config = OmegaConf.to_container(cfg, resolve=True)
     with RunFolder(hydra_config.runtime.output_dir) as folder:
         save_config(cfg, folder.path)
         folder.write_env(environment(config, ["kvsim", "run", *sys.argv[1:]]))

@@ -9,14 +9,18 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from kvsim.errors import ConfigError
 
+MISCONFIGURED = (ConfigError, HydraException, OmegaConfBaseException)
+
 
 class RemoveNewFolder(Callback):
-    """Removes the folder that Hydra made for a run which ended in a `ConfigError`; one that was there stays."""
+    """Removes the folder that Hydra made for a run that proved misconfigured; one that was there stays."""
 
     def __init__(self) -> None:
         self._new: list[Path] = []
@@ -28,7 +32,7 @@ class RemoveNewFolder(Callback):
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         """Remove the run's with all in it, and those around it if nobody else uses them."""
-        if not self._new or not isinstance(job_return._return_value, ConfigError):
+        if not self._new or not isinstance(job_return.return_value, MISCONFIGURED):
             return
         shutil.rmtree(self._new[0])
         for path in self._new[1:]:
