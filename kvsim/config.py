@@ -114,7 +114,9 @@ def build(cfg: DictConfig, *, workload_name: str | None = None) -> Run:
     from kvsim.workload.outcomes import Outcomes
 
     # once more against the schema: a plus on the command line opens it for keys that nobody would read
-    cfg = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.to_container(cfg))
+    checked = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.to_container(cfg))
+    assert isinstance(checked, DictConfig)
+    cfg = checked
     _check_window(cfg)
     model, hardware = _make(cfg, "model"), _make(cfg, "hardware")
     workload, cost = _make(cfg, "workload"), _make(cfg, "cost", model=model, hardware=hardware)
@@ -166,7 +168,9 @@ def _num_blocks(cfg: DictConfig, model: ModelSpec, hardware: HardwareSpec) -> in
     num_blocks, num_slots, block_size = cfg.kv.num_blocks, cfg.kv.num_slots, cfg.kv.block_size
     check_block_size(block_size)
     if num_blocks is not None and num_slots is not None:
-        raise ConfigError(f"kv.num_blocks={num_blocks} and kv.num_slots={num_slots} both set the pool; give one of them")
+        raise ConfigError(
+            f"kv.num_blocks={num_blocks} and kv.num_slots={num_slots} both set the pool; give one of them"
+        )
     if num_slots is not None:
         num_blocks = num_slots // block_size
         if not 1 <= num_blocks <= MAX_BLOCKS:

@@ -59,7 +59,9 @@ def dispatch(arguments: list[str]) -> int:
         return complete(arguments)
     if name not in COMMANDS:
         kind = "option" if name.startswith("-") else "command"
-        raise ConfigError(f"unknown {kind} {name!r}{did_you_mean(name, [*COMMANDS, '--help', '--version'])}; see kvsim --help")
+        raise ConfigError(
+            f"unknown {kind} {name!r}{did_you_mean(name, [*COMMANDS, '--help', '--version'])}; see kvsim --help"
+        )
     code: int = importlib.import_module(COMMANDS[name].module).main(rest)
     return code
 
@@ -81,7 +83,9 @@ def complete(arguments: list[str]) -> int:
 def main() -> int:
     """Entry point. 0 ok; 1 the run failed; 2 wrong usage or configuration; 130 interrupted."""
     try:
-        return dispatch(sys.argv[1:])
+        code = dispatch(sys.argv[1:])
+        sys.stdout.flush()
+        return code
     except ConfigError as error:
         return fail(error, 2)
     except InvariantError as error:

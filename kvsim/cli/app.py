@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from typing import cast
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -60,8 +61,8 @@ def job(cfg: DictConfig) -> None:
     from kvsim.table import print_summaries
 
     hydra_config = HydraConfig.get()
-    run = build(cfg, workload_name=hydra_config.runtime.choices.workload)
-    config = OmegaConf.to_container(cfg, resolve=True)
+    run = build(cfg, workload_name=hydra_config.runtime.choices["workload"])
+    config = cast("dict[str, object]", OmegaConf.to_container(cfg, resolve=True))
     with RunFolder(hydra_config.runtime.output_dir) as folder:
         save_config(cfg, folder.path)
         folder.write_env(environment(config, ["kvsim", "run", *sys.argv[1:]]))

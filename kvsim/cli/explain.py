@@ -13,7 +13,9 @@ from omegaconf.errors import OmegaConfBaseException
 from kvsim.config import compose
 from kvsim.suggest import did_you_mean
 
-UNKNOWN_KEY = re.compile(r"(?:Could not override|Could not delete from config\.|Could not append to config\.) '([^']+)'")
+UNKNOWN_KEY = re.compile(
+    r"(?:Could not override|Could not delete from config\.|Could not append to config\.) '([^']+)'"
+)
 FULL_KEY = re.compile(r"full_key: (\S+)")
 UNKNOWN_FIELD = re.compile(r"^Key '[^']+' (?:not in|is not in struct)")
 UNKNOWN_OPTION = re.compile(r"Could not find '(.+)/([^'/]+)'")

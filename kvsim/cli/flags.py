@@ -52,7 +52,9 @@ def _checked_value(flag: str, value: str) -> str:
     if not value:
         raise ConfigError(f"option {flag} needs a value; see kvsim run --help")
     if flag in ("--cfg", "-c") and value not in CFG_KINDS:
-        raise ConfigError(f"option {flag} {value!r}: must be one of {', '.join(CFG_KINDS)}{did_you_mean(value, CFG_KINDS)}")
+        raise ConfigError(
+            f"option {flag} {value!r}: must be one of {', '.join(CFG_KINDS)}{did_you_mean(value, CFG_KINDS)}"
+        )
     return value
 
 

@@ -1,0 +1,79 @@
+"""`build`: the pool, the longest sequence, and what goes to whom."""
+
+from __future__ import annotations
+
+import pytest
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from kvsim.config import build, compose
+from kvsim.errors import ConfigError
+from kvsim.run import Run
+
+
+def made(*overrides: str) -> Run:
+    return build(compose(["rate=1", *overrides]))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "slots"),
+    [
+        (["kv.num_slots=15728"], 15728),
+        (["kv.num_slots=15743"], 15728),
+        (["kv.num_blocks=10", "kv.block_size=32"], 320),
+        (["system=vllm_paper"], 15728),  # the paper's Table 1: 15.7K
+        (["system=orca_max"], 15728),  # no cap on a step: the same pool
+    ],
+)
+def test_pool(overrides: list[str], slots: int) -> None:
+    assert made(*overrides).pool_tokens == slots
+
+
+@pytest.mark.parametrize(
+    ("overrides", "length"),
+    [
+        (["system=vllm_v1"], 2048),
+        (["system=vllm_v1", "scheduler.max_model_len=1000"], 1000),
+        (["system=vllm_v1", "kv.num_blocks=40"], 640),
+        (["system=vllm_v1", "scheduler.max_num_batched_tokens=100"], 2048),
+        (["system=vllm_paper", "scheduler.max_num_batched_tokens=100"], 100),
+        (["system=vllm_v0", "kv.num_blocks=100"], 1584),  # the watermark stays free
+        (["system=orca_max", "kv.num_blocks=100"], 1024),
+        (["system=orca_max", "scheduler.max_num_batched_tokens=100"], 96),
+        (["system=vllm_paper", "kv.num_blocks=40", "scheduler.max_num_batched_tokens=100"], 100),
+    ],
+)
+def test_longest_sequence(overrides: list[str], length: int, caplog: pytest.LogCaptureFixture) -> None:
+    run = made(*overrides)
+    assert run.scheduler.max_model_len == length
+    lowered = [record for record in caplog.records if "lowered" in record.getMessage()]
+    asked = 1000 if any("max_model_len" in override for override in overrides) else 2048
+    assert len(lowered) == (length < asked)
+
+
+@pytest.mark.parametrize("length", ["1", "2049", "0.5", "true", "text"])
+def test_a_length_out_of_range_is_refused(length: str) -> None:
+    with pytest.raises(ConfigError, match="scheduler.max_model_len="):
+        made(f"scheduler.max_model_len={length}")
+
+
+def test_a_buddy_pool_wants_whole_blocks() -> None:
+    with pytest.raises(ConfigError, match="must divide max_model_len=1000"):
+        made("system=orca_max", "scheduler.max_model_len=1000")
+
+
+def test_seconds_become_nanoseconds() -> None:
+    run = made("duration=0.3", "warmup=0.1", "engine.drain=false")
+    assert (run.duration_ns, run.warmup_ns, run.drain) == (300_000_000, 100_000_000, False)
+
+
+@pytest.mark.parametrize("override", ["+foo=1", "+kv.foo=1", "+engine.foo=1", "kv.num_blocks=1.5", "seed=x"])
+def test_keys_and_types_are_closed(override: str) -> None:
+    with pytest.raises((HydraException, OmegaConfBaseException)):
+        made(override)
+
+
+def test_the_same_configuration_gives_the_same_summary() -> None:
+    first, again = (made("num_requests=30", "system=orca_pow2").execute() for _ in range(2))
+    assert first == again
+    assert list(first)[:6] == ["system", "model", "hardware", "workload", "rate", "seed"]
