@@ -95,7 +95,8 @@ class Engine:
             growth = scheduler.advance(plan, len(result.durations))
             recorder.begin_plan(plan, now, result, usage, growth)
             self._in_flight = plan, result
-            yield env.timeout(int(result.durations.sum()))
+            durations = result.durations
+            yield env.timeout(int(durations[0]) if len(durations) == 1 else int(durations.sum()))
             self._in_flight = None
             recorder.end_plan(plan, result, scheduler.update(plan, result), int(env.now))
             plans += 1

@@ -21,11 +21,11 @@ class Fixed:
 
 
 def test_passes_on_and_shows_at_most_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = 0.0
-    monkeypatch.setattr("time.monotonic", lambda: clock)
+    clock = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
     stream = io.StringIO()
     executor = ProgressExecutor(Fixed(), stream)
-    for clock in (0.05, 0.11, 0.12, 0.20, 0.22):
+    for clock[0] in (0.05, 0.11, 0.12, 0.20, 0.22):
         assert executor.execute(PLAN, 5_000_000_000, 4, 9) is RESULT
     assert stream.getvalue().count("simulated 5 s, step 7: 2 running, 3 waiting") == 2
     executor.clear()

@@ -119,6 +119,8 @@ class RooflineCost:
         else:
             raise InvariantError("INV-fast-forward", f"step {plan.step} has prefill rows and {repeats} repeats")
         fixed, context_ns, host = terms
+        if repeats == 1:
+            return np.array([round(max(plan.context_tokens * context_ns + fixed, host))])
         first, growth = plan.context_tokens, rows or 1
         durations = np.arange(first, first + growth * repeats, growth) * context_ns + fixed
         if first * context_ns + fixed < host:  # steps only get longer: otherwise the host never matters
@@ -145,7 +147,8 @@ class RooflineCost:
         tokens = plan.total_tokens + plan.padding_tokens
         samples = int(np.count_nonzero(plan.num_samples))
         fixed, context_ns, host = self._terms(tokens, samples, rows, plan.idle_rows)
-        long = plan.num_tokens > 1
-        new, context = plan.num_tokens[long], plan.context_lens[long]
-        pairs = int((new * context - new * (new - 1) // 2).sum())
+        pairs = 0
+        for row in (plan.num_tokens > 1).nonzero()[0].tolist():
+            new = int(plan.num_tokens[row])
+            pairs += new * int(plan.context_lens[row]) - new * (new - 1) // 2
         return fixed + self._pair_ns * pairs * (tokens / plan.total_tokens), context_ns, host

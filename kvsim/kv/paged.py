@@ -80,20 +80,13 @@ class PagedAllocator(AllocatorBase):
     def grow(self, seqs: Sized[Sequence], num_tokens: IntArray, steps: int) -> IntArray:
         """`steps` rounds of one more token for each of `seqs`; blocks go out round by round, in the order of `seqs`."""
         self._resident += len(seqs) * steps
-        room = self._room(num_tokens)
-        tables, free = self._tables, self._free
         if steps == 1:
-            rows = (room == 0).nonzero()[0]
-            taken = np.array([len(rows)])
-            growing = [tables[seqs[row].seq_id] for row in rows.tolist()]
-        else:
-            taken, growing = self._rounds(seqs, room, steps)
-        if len(growing) > len(free):
-            raise InvariantError("INV-blocks", f"{len(seqs)} sequences outgrew the pool: {len(growing)} blocks, {len(free)} free")
-        take = free.popleft
-        for table in growing:
-            table.append(take())
-        self._held_blocks += len(growing)
+            # a row takes a block when its last one is full
+            rows = ((num_tokens & (self.block_size - 1)) == 0).nonzero()[0].tolist()
+            self._extend([self._tables[seqs[row].seq_id] for row in rows])
+            return np.array([len(rows) * self.block_size])
+        taken, growing = self._rounds(seqs, self._room(num_tokens), steps)
+        self._extend(growing)
         return taken * self.block_size
 
     def free(self, seq: Sequence) -> None:
@@ -113,6 +106,16 @@ class PagedAllocator(AllocatorBase):
         """Raise InvariantError unless every block is free or owned exactly once."""
         self._check_books(self._free)
 
+    def _extend(self, growing: list[BlockTable]) -> None:
+        """One more block for each of these tables, in order."""
+        free = self._free
+        if len(growing) > len(free):
+            raise InvariantError("INV-blocks", f"the pool is outgrown: {len(growing)} blocks wanted, {len(free)} free")
+        take = free.popleft
+        for table in growing:
+            table.append(take())
+        self._held_blocks += len(growing)
+
     def _blocks_of(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
@@ -122,16 +125,16 @@ class PagedAllocator(AllocatorBase):
 
     def _rounds(self, seqs: Sized[Sequence], room: IntArray, steps: int) -> tuple[IntArray, list[BlockTable]]:
         """Blocks taken after each round, cumulative, and the tables that take them in order."""
-        size = self.block_size
-        # every table asks again each `size` rounds, so one period in (round, row) order serves all
-        order = room.argsort(kind="stable")
+        # a table asks once in `block_size` rounds: those that do within one such period, by (round, row)
+        period = min(steps, self.block_size)
+        rows = (room < period).nonzero()[0]
+        turns = room[rows]
         tables = self._tables
-        period = [tables[seqs[row].seq_id] for row in order.tolist()]
-        periods, rest = divmod(steps, size)
-        in_period = np.bincount(room, minlength=size).cumsum()
-        if periods == 0:
-            taken = in_period[:steps]
-        else:
-            taken = (np.arange(periods + 1)[:, None] * len(period) + in_period).ravel()[:steps]
-        partial = int(in_period[rest - 1]) if rest else 0
-        return taken, period * periods + period[:partial]
+        by_turn = turns.argsort(kind="stable")
+        order = [tables[seqs[row].seq_id] for row in rows[by_turn].tolist()]
+        taken = turns[by_turn].searchsorted(np.arange(period), side="right")
+        if steps == period:
+            return taken, order
+        periods, rest = divmod(steps, period)
+        every = (np.arange(periods + 1)[:, None] * len(order) + taken).ravel()[:steps]
+        return every, order * periods + order[: int(every[-1]) - len(order) * periods]

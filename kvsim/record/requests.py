@@ -55,7 +55,7 @@ class RequestTable:
         ids = plan.seq_ids
         if plan.num_decodes < len(ids):
             sampling = plan.num_samples > 0
-            if not sampling.all():
+            if np.count_nonzero(sampling) < len(ids):
                 ids = ids[sampling]
         if ids is not self._emitters:
             self._change_emitters(ids, plan.step, first_end_ns)
@@ -117,13 +117,13 @@ class RequestTable:
         last_step = self._at["last_step"]
         last_step[self._emitters] = self._emitted_until
         last = last_step[ids]
-        late = last != step - 1
-        if late.any():
+        late = (last != step - 1).nonzero()[0]
+        if len(late):
             ids_late, last_late = ids[late], last[late]
-            new = ids_late[last_late < 0]
+            new = ids_late[last_late == NEVER]
             self._at["first_step"][new] = step
             self._at["first_token_ns"][new] = end_ns
-            stalled = last_late >= 0
-            if stalled.any():
+            if len(new) < len(late):
+                stalled = last_late != NEVER
                 self._stalls.append((ids_late[stalled], last_late[stalled], step))
         self._emitters = ids

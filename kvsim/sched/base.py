@@ -14,6 +14,9 @@ from kvsim.request import Request, Sequence
 from kvsim.sched.batch import RunningBatch
 
 
+NO_GROWTH: IntArray = np.zeros(1, dtype=np.int64)
+
+
 def cap(name: str, value: int | None) -> int:
     """A limit of the scheduler; None means there is none."""
     if value is None:
@@ -72,10 +75,10 @@ class SchedulerBase(ABC):
 
     def advance(self, plan: StepPlan, repeats: int) -> IntArray:
         """Grow the decoding sequences over repeats 2..`repeats`; [repeats] slots newly held, cumulative."""
+        if repeats == 1:
+            return NO_GROWTH
         growth = np.zeros(repeats, dtype=np.int64)
-        if repeats > 1:
-            seqs = self.running.seqs[self._planned] if self._planned.start else self.running.seqs
-            growth[1:] = self.allocator.grow(seqs, plan.context_lens, repeats - 1)
+        growth[1:] = self.allocator.grow(self.running.seqs, plan.context_lens, repeats - 1)
         return growth
 
     def update(self, plan: StepPlan, result: StepResult) -> list[Sequence]:

@@ -47,9 +47,10 @@ class FCFSScheduler(SchedulerBase):
         else:
             steps = self._make_room()
             decodes = len(self.running)
-            admitted = [] if self._preempted else self._admit(batched=decodes)
-            if admitted:
-                return self._plan_batch(decodes, admitted, 1)
+            if self.waiting and not self._preempted:
+                admitted = self._admit(batched=decodes)
+                if admitted:
+                    return self._plan_batch(decodes, admitted, 1)
         if not self.running:
             return self._empty_plan()
         return self._plan_batch(len(self.running), [], max(1, steps))

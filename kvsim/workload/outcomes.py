@@ -32,6 +32,7 @@ class Outcomes:
 
     def draw(self, plan: StepPlan, repeats: int) -> IntArray:
         """Let every row of `plan` draw its samples `repeats` times; the rows (ascending) that are done with it."""
-        left = self._left[plan.seq_ids] - plan.num_samples * repeats
-        self._left[plan.seq_ids] = left
+        ids = plan.seq_ids
+        left = self._left[ids] - (repeats if plan.num_decodes == len(ids) else plan.num_samples)
+        self._left[ids] = left
         return (left == 0).nonzero()[0]
