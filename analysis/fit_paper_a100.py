@@ -76,7 +76,7 @@ def beyond_knee(points: dict[float, float]) -> dict[float, float]:
 
 
 def vllm(select: Callable[[dict[float, float]], dict[float, float]]) -> list[Point]:
-    """vLLM's markers in 12a and 12d that `select` picks."""
+    """VLLM's markers in 12a and 12d that `select` picks."""
     return [
         *curve("12a", "vllm_paper", "opt-13b", "sharegpt", select(VLLM_12A)),
         *curve("12d", "vllm_paper", "opt-13b", "alpaca", select(VLLM_12D)),
@@ -111,7 +111,7 @@ def predict(pool: ProcessPoolExecutor, points: list[Point], settings: Iterable[V
 
 
 def fit(pool: ProcessPoolExecutor, points: list[Point], rounds: int = 8) -> Vector:
-    """Gauss-Newton on the logarithm of latency over the logarithm of the free numbers; steps that do not help are halved."""
+    """Gauss-Newton on log latency over the log of the free numbers; a step that does not help is halved."""
     observed = np.log([point.latency for point in points])
 
     def misses(settings: list[Vector]) -> list[Vector]:

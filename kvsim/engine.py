@@ -65,8 +65,9 @@ class Engine:
         if self._end == UNBOUNDED:
             self._env.run(process)
         else:
-            self._env.run(self._end)
-        now = int(self._env.now)
+            # what falls on the last instant still counts
+            self._env.run(self._end + 1)
+        now = min(int(self._env.now), self._end)
         if self._in_flight is not None:
             # cut short: what was computed counts, but nobody ended
             plan, result = self._in_flight
@@ -82,6 +83,8 @@ class Engine:
         plans = 0
         while True:
             now = int(env.now)
+            if now >= self._end:
+                return
             self._take_arrivals(now)
             plan = scheduler.schedule()
             if not len(plan.seq_ids):
@@ -134,9 +137,11 @@ class Engine:
         if total > self._scheduler.max_model_len:
             return f"prompt + output {total} > max_model_len {self._scheduler.max_model_len}"
         if total > self._allocator.max_sequence_tokens:
-            return f"prompt + output {total} > {self._allocator.max_sequence_tokens} tokens, the longest the empty pool holds"
+            return f"prompt + output {total} > {self._allocator.max_sequence_tokens}, the most the empty pool holds"
         if total > self._scheduler.max_prompt_tokens:
-            return f"prompt + output {total} > max_num_batched_tokens {self._scheduler.max_prompt_tokens} without chunks"
+            return (
+                f"prompt + output {total} > max_num_batched_tokens {self._scheduler.max_prompt_tokens} without chunks"
+            )
         return None
 
     def _check_books(self, final: bool = False) -> None:
@@ -144,5 +149,6 @@ class Engine:
         usage = self._allocator.usage()
         if final and (usage.free != usage.total or usage.resident):
             raise InvariantError(
-                "INV-blocks", f"{usage.free} of {usage.total} slots free, {usage.resident} tokens resident after the end"
+                "INV-blocks",
+                f"{usage.free} of {usage.total} slots free, {usage.resident} tokens resident after the end",
             )

@@ -78,7 +78,8 @@ class MemoryCheckExecutor(SimExecutor):
         slots: IntArray = (table[:, None] * self._block_size + np.arange(self._block_size)).ravel()[:context_len]
         if len(slots) < context_len:
             raise InvariantError(
-                "INV-blocks", f"step {plan.step}: sequence {seq_id} needs {context_len} slots, its table has {len(slots)}"
+                "INV-blocks",
+                f"step {plan.step}: sequence {seq_id} needs {context_len} slots, its table has {len(slots)}",
             )
         return slots
 
@@ -109,14 +110,18 @@ class ReplayExecutor:
         try:
             seconds = pq.read_table(file, columns=["duration_s"])["duration_s"].to_numpy()
         except (OSError, pa.ArrowException, KeyError) as error:
-            raise ConfigError(f"executor.path={str(path)!r}: no readable steps.parquet in it; name a run folder") from error
+            raise ConfigError(
+                f"executor.path={str(path)!r}: no readable steps.parquet in it; name a run folder"
+            ) from error
         return cls(np.rint(seconds * 1e9).astype(np.int64), outcomes)
 
     def execute(self, plan: StepPlan, now: int, max_repeats: int, until: int) -> StepResult:
         """The recorded durations from the plan's step on, as many as start before `until`."""
         durations = self._durations[plan.step : plan.step + max_repeats]
         if not len(durations):
-            raise ConfigError(f"step {plan.step} is beyond the {len(self._durations)} recorded ones; replay the same run")
+            raise ConfigError(
+                f"step {plan.step} is beyond the {len(self._durations)} recorded ones; replay the same run"
+            )
         started = 1 + int(durations[:-1].cumsum().searchsorted(until - now))
         durations = durations[:started]
         return StepResult(durations, self._outcomes.draw(plan, len(durations)))

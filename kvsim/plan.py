@@ -6,7 +6,7 @@ Both are plain integers, so a plan can be saved, compared and replayed on a devi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ def _constant(value: int, size: int) -> IntArray:
     return column
 
 
-@lru_cache(maxsize=None)
+@cache
 def ones(size: int) -> IntArray:
     """A shared read-only column of ones; the new tokens and samples of `size` decode rows."""
     return _constant(1, size)

@@ -51,7 +51,7 @@ class KVAllocator(Protocol):
         ...
 
     def num_appendable(self, num_tokens: IntArray) -> int:
-        """How many leading rows, holding `num_tokens` each, pass the system's own (conservative) test for one more token.
+        """Leading rows, holding `num_tokens` each, that pass the system's own (conservative) test for one more token.
 
         Each row that passes is taken to have grown before the next is tested. Does not mutate.
         """
@@ -120,6 +120,10 @@ class Scheduler(Protocol):
 
     def update(self, plan: StepPlan, result: StepResult) -> list[Sequence]:
         """Take in the results; returns the sequences whose request ended, memory given back."""
+        ...
+
+    def abort_all(self) -> list[Sequence]:
+        """Let go of every request, queued or running, memory given back; returns their sequences."""
         ...
 
     @property

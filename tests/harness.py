@@ -18,7 +18,7 @@ from kvsim.kv.paged import PagedAllocator
 from kvsim.latency import RequestColumns
 from kvsim.metrics import MEMORY_CLASSES, Metric, StepTotals
 from kvsim.plan import IntArray, StepPlan
-from kvsim.protocols import Arrival, CostModel, Executor, Scheduler
+from kvsim.protocols import Arrival, CostModel, Executor
 from kvsim.record.files import RunFiles
 from kvsim.record.logs import Observer
 from kvsim.record.recorder import Recorder

@@ -13,8 +13,15 @@ MAX_BLOCKS = 1 << 31
 
 def check_block_size(block_size: int) -> None:
     """Raise ConfigError unless `block_size` is a power of two up to 256 (ruling 7)."""
-    if isinstance(block_size, bool) or not isinstance(block_size, int) or not 1 <= block_size <= 256 or block_size & (block_size - 1):
-        raise ConfigError(f"kv.block_size={block_size!r}: must be a power of two from 1 to 256; use 16, the usual choice")
+    if (
+        isinstance(block_size, bool)
+        or not isinstance(block_size, int)
+        or not 1 <= block_size <= 256
+        or block_size & (block_size - 1)
+    ):
+        raise ConfigError(
+            f"kv.block_size={block_size!r}: must be a power of two from 1 to 256; use 16, the usual choice"
+        )
 
 
 class AllocatorBase:
@@ -26,7 +33,7 @@ class AllocatorBase:
         check_block_size(block_size)
         if isinstance(num_blocks, bool) or not isinstance(num_blocks, int) or not 1 <= num_blocks <= MAX_BLOCKS:
             raise ConfigError(
-                f"the KV pool has {num_blocks!r} blocks: it needs from 1 to {MAX_BLOCKS}; raise kv.num_blocks or kv.num_slots"
+                f"the KV pool has {num_blocks!r} blocks: it needs 1 to {MAX_BLOCKS}; change kv.num_blocks or kv.num_slots"
             )
         self.num_blocks = num_blocks
         self.block_size = block_size
@@ -58,11 +65,15 @@ class AllocatorBase:
         free_count = Counter(free)
         for block, count in free_count.items():
             if count > 1 or block in owners:
-                raise InvariantError("INV-blocks", f"block {block} is free {count} times, owners {owners.get(block, [])}")
+                raise InvariantError(
+                    "INV-blocks", f"block {block} is free {count} times, owners {owners.get(block, [])}"
+                )
         known = owners.keys() | free_count.keys()
         if known != set(range(self.num_blocks)):
             lost = sorted(set(range(self.num_blocks)) ^ known)
-            raise InvariantError("INV-blocks", f"blocks {lost[:8]} are lost or do not exist (pool of {self.num_blocks})")
+            raise InvariantError(
+                "INV-blocks", f"blocks {lost[:8]} are lost or do not exist (pool of {self.num_blocks})"
+            )
         if len(owners) != self._held_blocks:
             raise InvariantError("INV-blocks", f"{self._held_blocks} blocks counted as held, tables name {len(owners)}")
         if not 0 <= self._resident <= self._held_blocks * self.block_size:

@@ -135,6 +135,6 @@ class PagedAllocator(AllocatorBase):
         taken = turns[by_turn].searchsorted(np.arange(period), side="right")
         if steps == period:
             return taken, order
-        periods, rest = divmod(steps, period)
+        periods = steps // period
         every = (np.arange(periods + 1)[:, None] * len(order) + taken).ravel()[:steps]
         return every, order * periods + order[: int(every[-1]) - len(order) * periods]

@@ -47,7 +47,7 @@ class Recorder:
         self._requests.reject(request, num_output_tokens, reason)
 
     def begin_plan(self, plan: StepPlan, now: int, result: StepResult, usage: PoolUsage, growth: IntArray) -> None:
-        """`plan`, decided at `now` over a pool in state `usage`, is carried out; `growth` as `Scheduler.advance` says."""
+        """`plan`, decided at `now` over a pool in state `usage`, is carried out; `growth` is `Scheduler.advance`'s."""
         durations = result.durations
         emitted = self._requests.emit(plan, len(durations), now + int(durations[0]))
         self._steps.add(plan, now, durations, growth, emitted, usage, self._ledger.reservations(usage))
@@ -77,9 +77,7 @@ class Recorder:
         self._flush()
         columns = self._requests.columns()
         step_ends = np.concatenate(self._step_ends) if self._step_ends else NO_ROWS
-        summary = summarize(
-            columns, self._totals, step_ends, self._requests.stalls(columns), *self._requests.queue()
-        )
+        summary = summarize(columns, self._totals, step_ends, self._requests.stalls(columns), *self._requests.queue())
         if self._files is not None:
             self._files.write_requests(columns, self._requests.reasons(columns.request_id))
         return summary

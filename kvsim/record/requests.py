@@ -38,7 +38,9 @@ class RequestTable:
         arrived["output"].append(num_output_tokens)
         arrived["waiting"].append(num_waiting)
         while request.request_id >= len(self._at["state"]):
-            self._at = {name: np.concatenate((column, np.full_like(column, NEVER))) for name, column in self._at.items()}
+            self._at = {
+                name: np.concatenate((column, np.full_like(column, NEVER))) for name, column in self._at.items()
+            }
 
     def reject(self, request: Request, num_output_tokens: int, reason: str) -> None:
         """A request came that can never run."""

@@ -13,7 +13,6 @@ from kvsim.protocols import Admission, KVAllocator
 from kvsim.request import Request, Sequence
 from kvsim.sched.batch import RunningBatch
 
-
 NO_GROWTH: IntArray = np.zeros(1, dtype=np.int64)
 
 

@@ -35,4 +35,5 @@ class Outcomes:
         ids = plan.seq_ids
         left = self._left[ids] - (repeats if plan.num_decodes == len(ids) else plan.num_samples)
         self._left[ids] = left
-        return (left == 0).nonzero()[0]
+        stopped: IntArray = (left == 0).nonzero()[0]
+        return stopped

@@ -11,7 +11,6 @@ from kvsim.kv.paged import PagedAllocator
 from kvsim.plan import UNBOUNDED
 from kvsim.protocols import Admission
 from kvsim.request import Request
-
 from tests.kv.holders import hold, holder, sequence
 
 

@@ -14,7 +14,6 @@ from kvsim.errors import InvariantError
 from kvsim.kv.paged import PagedAllocator
 from kvsim.plan import IntArray
 from kvsim.request import Sequence
-
 from tests.kv.holders import free_order, hold, holder
 
 

@@ -14,7 +14,6 @@ from kvsim.kv.contiguous import ReserveMax, ReservePow2
 from kvsim.kv.paged import PagedAllocator
 from kvsim.plan import BlockTable
 from kvsim.protocols import KVAllocator
-
 from tests.kv.holders import holder
 
 

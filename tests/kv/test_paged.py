@@ -9,7 +9,6 @@ from kvsim.errors import InvariantError
 from kvsim.kv.paged import PagedAllocator
 from kvsim.plan import UNBOUNDED
 from kvsim.protocols import Admission
-
 from tests.kv.holders import free_order, hold, holder, sequence
 
 

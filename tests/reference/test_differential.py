@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from kvsim.config import build as build_config
 from kvsim.config import compose
 from tests.harness import RESERVING, SYSTEMS, Log, even, execute, setup, sharegpt_like, simulate, tight, uneven
-
 from tests.reference import model
 from tests.reference.records import Job, Setup
 from tests.reference.records import Log as ModelLog
@@ -50,7 +49,7 @@ def workloads(draw: st.DrawFn, setup: Setup) -> list[Job]:
     gaps = st.sampled_from([0, 0, 500, 1000]) | st.integers(0, draw(st.sampled_from([0, 1000, 4000, 50_000])))
     prompts = st.integers(1, most // 2 + 1) | st.integers(1, most // 4 + 1) | st.integers(0, most)
     outputs = st.integers(1, min(50, most // 2 + 1)) | st.integers(0, min(50, most))
-    count = draw(st.integers(0, 40))
+    count = draw(st.integers(0, 30))
     rows = draw(st.lists(st.tuples(gaps, prompts, outputs), min_size=count, max_size=count))
     jobs, at = [], 0
     for gap, prompt, output in rows:
