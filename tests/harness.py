@@ -291,7 +291,7 @@ def tight(system: str, seed: int, count: int = 40) -> tuple[Setup, list[Job]]:
     size, longest = rng.choice([1, 4, 16]), 32
     budget = rng.choice([longest * size, 3 * size + 1]) if system == "vllm_v1" else None
     limits = {"max_num_seqs": rng.choice([None, 7]), "max_num_batched_tokens": budget}
-    pool = {"num_blocks": rng.randint(34, 90), "block_size": size, "max_model_len": longest * size}
+    pool = {"num_blocks": rng.randint(66, 120), "block_size": size, "max_model_len": longest * size}
     at, jobs = 0, []
     for _ in range(count):
         at += rng.choice([0, 0, 1000, 30_000])

@@ -51,10 +51,6 @@ class Driver:
         self.scheduler.add_request(Request(request_id, 0, prompt))
         return request_id
 
-    def num_output_tokens(self, request_id: int) -> int:
-        """The driver is the oracle of a pool that asks one."""
-        return self.left[request_id]
-
     def plan(self) -> StepPlan:
         return self.scheduler.schedule()
 
