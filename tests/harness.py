@@ -205,7 +205,7 @@ class Tables(RunFiles):
         self.chunks.append(columns)
 
     def write_requests(self, columns: RequestColumns, reasons: list[str | None]) -> None:
-        states = dict(enumerate(Status))
+        states = {-1: "lost"} | dict(enumerate(Status))
         self.requests = {
             request_id: Outcome(states[state], reason or "", *instants, preempted, recomputed)
             for request_id, state, reason, *instants, preempted, recomputed in zip(
@@ -290,7 +290,7 @@ def tight(system: str, seed: int, count: int = 40) -> tuple[Setup, list[Job]]:
     rng = random.Random(seed)
     size, longest = rng.choice([1, 4, 16]), 32
     budget = rng.choice([longest * size, 3 * size + 1]) if system == "vllm_v1" else None
-    limits = {"max_num_seqs": rng.choice([None, 7]), "max_num_batched_tokens": budget}
+    limits = {"max_num_seqs": rng.choice([None, None, 9]), "max_num_batched_tokens": budget}
     pool = {"num_blocks": rng.randint(66, 120), "block_size": size, "max_model_len": longest * size}
     at, jobs = 0, []
     for _ in range(count):

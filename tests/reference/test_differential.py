@@ -18,7 +18,7 @@ from tests.reference import model
 from tests.reference.records import Job, Setup
 from tests.reference.records import Log as ModelLog
 
-EXAMPLES = 2 * settings.default.max_examples  # type: ignore[union-attr]
+EXAMPLES = 3 * settings.default.max_examples // 2  # type: ignore[union-attr]
 WAYS: tuple[dict[str, Any], ...] = ({"fast_forward": True}, {"fast_forward": False}, {"check_memory": True})
 
 
