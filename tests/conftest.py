@@ -1,4 +1,4 @@
-"""Hypothesis profiles: the same examples in every run, or thousands of new ones with ``--hypothesis-profile thorough``."""
+"""Hypothesis draws the same examples in every run; thousands of new ones with ``--hypothesis-profile thorough``."""
 
 from __future__ import annotations
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 from kvsim.engine import Engine
+from kvsim.errors import InvariantError
 from kvsim.executor import MemoryCheckExecutor, SimExecutor
 from kvsim.kv.contiguous import ReserveMax, ReserveOracle, ReservePow2
 from kvsim.kv.paged import PagedAllocator
@@ -59,6 +61,8 @@ SYSTEMS = {
 RESERVING = ("fastertransformer", "orca_max", "orca_pow2", "orca_oracle")
 ORACLES = ("orca_pow2", "orca_oracle")
 PREEMPTING = ("vllm_paper", "vllm_v0", "vllm_v1")
+
+every_system = pytest.mark.parametrize("system", SYSTEMS)
 
 
 def uneven(facts: StepFacts) -> int:
@@ -186,8 +190,9 @@ class StepObserver:
         preempted = sorted(plan.preempted)
         queues = plan.num_waiting, plan.num_running, plan.idle_rows
         for nth, duration in enumerate(durations.tolist()):
-            record = (plan.step + nth, now, duration, scheduled, emitted, preempted if nth == 0 else [], [], *queues)
-            self.steps.append(StepRecord(*record, tables))
+            lost = preempted if nth == 0 else []
+            row = (plan.step + nth, now, duration, scheduled, emitted, lost, [], *queues, tables)
+            self.steps.append(StepRecord._make(row))
             now += duration
 
     def end(self, ended: list[Sequence], now: int) -> None:
@@ -206,19 +211,16 @@ class Tables(RunFiles):
 
     def write_requests(self, columns: RequestColumns, reasons: list[str | None]) -> None:
         states = {-1: "lost"} | dict(enumerate(Status))
-        self.requests = {
-            request_id: Outcome(states[state], reason or "", *instants, preempted, recomputed)
-            for request_id, state, reason, *instants, preempted, recomputed in zip(
-                columns.request_id.tolist(),
-                columns.state.tolist(),
-                reasons,
-                _instants(columns.first_token_ns),
-                _instants(columns.finished_ns),
-                columns.num_preemptions.tolist(),
-                columns.recomputed_tokens.tolist(),
-                strict=True,
-            )
-        }
+        outcomes = map(
+            Outcome,
+            [states[state] for state in columns.state.tolist()],
+            [reason or "" for reason in reasons],
+            _instants(columns.first_token_ns),
+            _instants(columns.finished_ns),
+            columns.num_preemptions.tolist(),
+            columns.recomputed_tokens.tolist(),
+        )
+        self.requests = dict(zip(columns.request_id.tolist(), outcomes, strict=True))
 
     def steps(self) -> dict[str, list[int]]:
         names = self.chunks[0] if self.chunks else []
@@ -315,3 +317,14 @@ def sharegpt_like(system: str, seed: int, count: int = 40, gap_ns: int = 30_000_
 def a_gpu(facts: StepFacts) -> int:
     """Step time, ns, of about a 13B model."""
     return 15_000_000 + 60_000 * (facts.total_tokens - facts.num_decodes) + 500 * facts.context_tokens
+
+
+def pressed(system: str, **parts: Any) -> tuple[Log, list[Job]]:
+    """A run on a pool that is too small, and its jobs."""
+    limits, jobs = tight(system, seed=5, count=80)
+    return simulate(limits, jobs, **parts), jobs
+
+
+def breach(name: str) -> Any:
+    """The run must stop with this invariant's name."""
+    return pytest.raises(InvariantError, match=f"^{name}: ")

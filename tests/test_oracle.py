@@ -136,7 +136,9 @@ class TestDecisions:
     @staticmethod
     def pair(system: str, fast_forward: bool = False, **parts: Any) -> list[list[StepRecord]]:
         """The steps of two such runs before the first in which an answer ends that goes on in the other."""
-        logs = [simulate(setup_of(system), jobs, fast_forward=fast_forward, **parts) for jobs in (jobs_of(0), jobs_of(1))]
+        logs = [
+            simulate(setup_of(system), jobs, fast_forward=fast_forward, **parts) for jobs in (jobs_of(0), jobs_of(1))
+        ]
         horizon = min(step for log in logs for request_id, step in ends(log).items() if request_id % 3 == 0)
         assert horizon > 10
         # a jump may end elsewhere; what is decided may not change

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from kvsim.kv.paged import PagedAllocator
 from kvsim.plan import UNBOUNDED
+from kvsim.protocols import Admission
+from kvsim.request import Sequence
 from kvsim.sched.chunked import ChunkedScheduler
 from tests.sched.driver import Driver, drive
 
@@ -12,6 +14,13 @@ def chunked(num_blocks: int, jobs: list[tuple[int, int]], budget: int | None = N
     """Over blocks of four tokens."""
     pool = PagedAllocator(num_blocks, 4, max_model_len=64)
     return drive(ChunkedScheduler, pool, jobs, max_num_batched_tokens=budget, max_num_seqs=seqs)
+
+
+class Generous(PagedAllocator):
+    """Would let anybody in."""
+
+    def can_admit(self, seq: Sequence) -> Admission:
+        return Admission.NOW
 
 
 class TestBudget:
@@ -110,6 +119,13 @@ class TestPreemption:
         assert driver.ended == [0]
         driver.rows(3)
         assert driver.recomputed == {0: 0, 1: 8}
+
+    def test_nobody_is_admitted_in_a_step_that_preempted(self) -> None:
+        pool = Generous(4, 4, max_model_len=64)
+        driver = drive(ChunkedScheduler, pool, [(8, 4), (7, 4)])
+        driver.step()
+        short = driver.step()
+        assert (short.rows, short.preempted, short.waiting) == ([(0, 1)], [1], 1)
 
     def test_prompt_and_answer_are_computed_again_in_chunks(self) -> None:
         driver = chunked(4, [(7, 8), (8, 5)], budget=8)
