@@ -67,6 +67,7 @@ class Engine:
         else:
             # what falls on the last instant still counts
             self._env.run(self._end + 1)
+            self._take_arrivals(self._end - 1)
         now = min(int(self._env.now), self._end)
         if self._in_flight is not None:
             # cut short: what was computed counts, but nobody ended
@@ -76,7 +77,7 @@ class Engine:
         for seq in self._scheduler.abort_all():
             self._recorder.end_request(seq, Status.UNFINISHED, now)
         self._check_books(final=True)
-        return self._recorder.finish()
+        return self._recorder.finish(now)
 
     def _steps(self) -> Generator[simpy.Event, Any, None]:
         env, scheduler, recorder = self._env, self._scheduler, self._recorder
@@ -99,7 +100,10 @@ class Engine:
             recorder.begin_plan(plan, now, result, usage, growth)
             self._in_flight = plan, result
             durations = result.durations
-            yield env.timeout(int(durations[0]) if len(durations) == 1 else int(durations.sum()))
+            span = int(durations[0]) if len(durations) == 1 else int(durations.sum())
+            if span <= 0:
+                raise InvariantError("INV-clock", f"step {plan.step} lasts {span} ns")
+            yield env.timeout(span)
             self._in_flight = None
             recorder.end_plan(plan, result, scheduler.update(plan, result), int(env.now))
             plans += 1

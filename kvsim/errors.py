@@ -20,5 +20,9 @@ class InvariantError(RuntimeError):
     """
 
     def __init__(self, name: str, detail: str) -> None:
-        super().__init__(f"{name}: {detail}")
+        super().__init__(name, detail)
         self.name = name
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.detail}"

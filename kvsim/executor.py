@@ -23,7 +23,7 @@ class SimExecutor:
     def execute(self, plan: StepPlan, now: int, max_repeats: int, until: int) -> StepResult:
         """Up to `max_repeats` repeats, as many as start before `until`."""
         durations = self._durations(plan, max_repeats, until - now)
-        self._last_ns = int(durations[-1])
+        self._last_ns = max(1, int(durations[-1]))
         return StepResult(durations, self._outcomes.draw(plan, len(durations)))
 
     def _durations(self, plan: StepPlan, max_repeats: int, span: int) -> IntArray:
@@ -76,6 +76,11 @@ class MemoryCheckExecutor(SimExecutor):
     def _slots(self, plan: StepPlan, seq_id: int, context_len: int) -> IntArray:
         table = np.array(plan.tables[seq_id], dtype=np.int64)
         slots: IntArray = (table[:, None] * self._block_size + np.arange(self._block_size)).ravel()[:context_len]
+        outside = (slots < 0) | (slots >= len(self._owner))
+        if outside.any():
+            raise InvariantError(
+                "INV-blocks", f"step {plan.step}: sequence {seq_id} has slot {slots[outside][0]} of {len(self._owner)}"
+            )
         if len(slots) < context_len:
             raise InvariantError(
                 "INV-blocks",

@@ -195,6 +195,9 @@ class StepObserver:
             self.steps.append(StepRecord._make(row))
             now += duration
 
+    def close(self, now: int) -> None:
+        pass
+
     def end(self, ended: list[Sequence], now: int) -> None:
         self.steps[-1].finished.extend(sorted(seq.request.request_id for seq in ended))
 

@@ -45,6 +45,9 @@ class BookKeeper:
         assert usage.free + usage.held == usage.total
         self.looks += 1
 
+    def close(self, now: int) -> None:
+        pass
+
     def end(self, ended: list[Sequence], now: int) -> None:
         pass
 

@@ -117,6 +117,9 @@ class TestInvClock:
             def begin(self, plan: StepPlan, now: int, durations: IntArray) -> None:
                 self.durations = durations
 
+            def close(self, now: int) -> None:
+                pass
+
             def end(self, ended: list[Sequence], now: int) -> None:
                 self.durations *= 2
 

@@ -99,6 +99,9 @@ class Watch:
             self.looks += 1
             self.leaked |= leaks(self.run.outcomes, self.run.scheduler, self.run.allocator, plan)
 
+    def close(self, now: int) -> None:
+        pass
+
     def end(self, ended: list[Sequence], now: int) -> None:
         pass
 

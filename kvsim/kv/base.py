@@ -35,6 +35,8 @@ class AllocatorBase:
             raise ConfigError(
                 f"the KV pool has {num_blocks!r} blocks: it needs 1 to {MAX_BLOCKS}; change kv.num_blocks or kv.num_slots"
             )
+        if isinstance(max_model_len, bool) or not isinstance(max_model_len, int) or max_model_len < 1:
+            raise ConfigError(f"max_model_len={max_model_len!r}: must be a whole number of at least 1; raise it")
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.max_model_len = max_model_len

@@ -85,6 +85,12 @@ class ContiguousAllocator(AllocatorBase, ABC):
 
     def grow(self, seqs: Sized[Sequence], num_tokens: IntArray, steps: int) -> IntArray:
         """`steps` more tokens for each of `seqs` inside their reservations."""
+        for seq, held in zip(seqs, num_tokens.tolist(), strict=True):
+            if held + steps > self._grants[seq.seq_id]:
+                raise InvariantError(
+                    "INV-blocks",
+                    f"sequence {seq.seq_id} grows to {held + steps} tokens, {self._grants[seq.seq_id]} are reserved",
+                )
         self._resident += len(seqs) * steps
         return np.zeros(steps, dtype=np.int64)
 
@@ -104,8 +110,12 @@ class ContiguousAllocator(AllocatorBase, ABC):
         return self._usage(self._pool.num_free_blocks, self._grants, self._version)
 
     def check_integrity(self) -> None:
-        """Raise InvariantError unless every block is in one free chunk or one owner's chunk, inside its reservation."""
+        """Raise InvariantError unless every block is in one free chunk or one owner's, large enough for its grant."""
         self._check_books(block for start, size in self._pool.chunks() for block in range(start, start + size))
+        for seq_id, table in self._tables.items():
+            size = self._chunk_of(self._grants[seq_id])
+            if table != list(range(table[0], table[0] + size)) or table[0] % size:
+                raise InvariantError("INV-blocks", f"blocks {table[:8]} of sequence {seq_id} are no chunk of {size}")
 
     def _chunk_of(self, num_tokens: int) -> int:
         return next_power_of_two(-(-num_tokens // self.block_size))

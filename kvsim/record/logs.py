@@ -20,6 +20,10 @@ class Observer(Protocol):
         """It is done, and these sequences ended with it."""
         ...
 
+    def close(self, now: int) -> None:
+        """The run is over; who still runs stays unfinished."""
+        ...
+
 
 class PlanObserver:
     """Writes plans.jsonl.gz, a line a step, repeats included."""
@@ -45,6 +49,9 @@ class PlanObserver:
             )
             start += duration
 
+    def close(self, now: int) -> None:
+        """Every plan has its lines."""
+
 
 class BlockObserver:
     """Writes blocks.parquet by comparing block tables from step to step; needs every step (no fast-forward)."""
@@ -65,6 +72,10 @@ class BlockObserver:
     def end(self, ended: list[Sequence], now: int) -> None:
         """Close the intervals of who ended."""
         self._close([seq.seq_id for seq in ended], now)
+
+    def close(self, now: int) -> None:
+        """Close the intervals of who is unfinished."""
+        self._close(list(self._owned), now)
 
     def _close(self, seq_ids: list[int], now: int) -> None:
         for seq_id in seq_ids:

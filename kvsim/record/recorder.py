@@ -72,9 +72,12 @@ class Recorder:
         self._ledger.forget(seq.seq_id)
         self._requests.end(seq, status, now)
 
-    def finish(self) -> dict[str, Metric]:
-        """Write what is left and sum the run up."""
+    def finish(self, now: int) -> dict[str, Metric]:
+        """The run is over: write what is left and sum up."""
         self._flush()
+        for observer in self._observers:
+            observer.close(now)
+        self._requests.cut(now)
         columns = self._requests.columns()
         step_ends = np.concatenate(self._step_ends) if self._step_ends else NO_ROWS
         summary = summarize(columns, self._totals, step_ends, self._requests.stalls(columns), *self._requests.queue())

@@ -6,6 +6,7 @@ from array import array
 
 import numpy as np
 
+from kvsim.errors import InvariantError
 from kvsim.latency import RequestColumns, Stalls
 from kvsim.plan import NO_ROWS, IntArray, StepPlan
 from kvsim.request import Request, Sequence, Status
@@ -72,6 +73,19 @@ class RequestTable:
             at["finished_ns"][row] = now
         at["preemptions"][row] = seq.num_preemptions
         at["recomputed"][row] = seq.num_recomputed_tokens
+
+    def cut(self, now: int) -> None:
+        """The run is over: a step that it cuts puts nothing out.
+
+        Raises:
+            InvariantError: a request neither ended nor was given up.
+        """
+        ids = np.array(self._arrived["id"], dtype=np.int64)
+        lost = ids[self._at["state"][ids] == NEVER]
+        if len(lost):
+            raise InvariantError("INV-states", f"requests {lost[:8].tolist()} came and never ended")
+        first_token_ns = self._at["first_token_ns"]
+        first_token_ns[first_token_ns > now] = NEVER
 
     def columns(self) -> RequestColumns:
         """All requests by id."""

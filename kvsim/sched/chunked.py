@@ -72,7 +72,7 @@ class ChunkedScheduler(SchedulerBase):
 
     def _num_decodes(self, counts: list[int]) -> int:
         rows = zip(self.running.seqs, counts, strict=False)
-        return sum(seq.num_tokens > seq.request.num_prompt_tokens and count == 1 for seq, count in rows)
+        return sum(seq.num_computed_tokens >= seq.request.num_prompt_tokens and count == 1 for seq, count in rows)
 
     def _admit(self, counts: list[int]) -> None:
         """Admit from the head of the queue into what is left of the budget; extends `counts`."""

@@ -107,6 +107,15 @@ def test_tokens_left_behind_are_found(make: Callable[[], KVAllocator]) -> None:
         pool.check_integrity()
 
 
+def test_a_reserved_table_that_is_no_chunk_is_found() -> None:
+    pool: Any = buddies()
+    holder(pool, 0, 8)
+    holder(pool, 1, 8)
+    pool.tables[0][1], pool.tables[1][1] = pool.tables[1][1], pool.tables[0][1]
+    with pytest.raises(InvariantError, match="INV-blocks"):
+        pool.check_integrity()
+
+
 def test_a_block_twice_in_the_free_queue_is_found() -> None:
     pool = PagedAllocator(16, 4, max_model_len=32)
     seq = holder(pool, 0, 8)

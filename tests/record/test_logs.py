@@ -130,7 +130,6 @@ class TestBlockObserver:
         log = execute(build(case, jobs, fast_forward=False))
         assert sorted(zip(*(table[name] for name in ("block", "start_s", "end_s", "owner")), strict=True)) == owned(log)
 
-    @pytest.mark.xfail(strict=True, reason="the engine tells the observers nothing of requests left unfinished")
     def test_blocks_of_the_unfinished_are_theirs_until_the_run_ends(self) -> None:
         rows = Rows()
         jobs = [Job(0, 8, 4), Job(0, 8, 40)]

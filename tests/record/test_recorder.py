@@ -36,7 +36,7 @@ def test_a_run_of_two_requests_by_hand() -> None:
     steps, carried = decodes(4, 3, step=1), result(10, 20, stopped=(0, 1))
     recorder.begin_plan(steps, 100, carried, usage(64, 9, 12), result(0, 0).durations)
     recorder.end_plan(steps, carried, [Sequence(seq.request_id, seq) for seq in requests], 130)
-    summary = recorder.finish()
+    summary = recorder.finish(10**12)
     assert summary["completed"] == 2
     assert summary["steps"] == 3
     assert summary["mean_ttft_ms"] == 100 / 1e6
