@@ -59,6 +59,13 @@ class EngineConfig:
 
 
 @dataclass
+class SweepConfig:
+    """What `kvsim sweep` does with the points of its grid."""
+
+    dry_run: bool = False
+
+
+@dataclass
 class SystemConfig:
     """Name of the preset that picked scheduler and allocator."""
 
@@ -84,6 +91,7 @@ class Config:
     warmup: float = 0.0
     kv: KVConfig = field(default_factory=KVConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
+    sweep: SweepConfig = field(default_factory=SweepConfig)
     output: Output = Output.table
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
+from typing import TextIO
 
 from kvsim.engine import Engine
 from kvsim.metrics import Metric, StepTotals
@@ -46,11 +46,12 @@ class Run:
     record_plans: bool
     record_blocks: bool
 
-    def execute(self, folder: RunFolder | None = None) -> dict[str, Label | Metric]:
+    def execute(self, folder: RunFolder | None = None, terminal: TextIO | None = None) -> dict[str, Label | Metric]:
         """Carry the run out.
 
         Args:
             folder: an open folder that takes the results; None keeps the summary only.
+            terminal: shows how far the run is.
 
         Returns:
             The summary: labels, then metrics.
@@ -60,7 +61,7 @@ class Run:
         """
         totals = StepTotals(self.warmup_ns, None if self.drain else self.duration_ns, self.pool_tokens)
         recorder = Recorder(totals, RunFiles(folder) if folder else None, self._observers(folder))
-        progress = ProgressExecutor(self.executor, sys.stderr) if sys.stderr.isatty() else None
+        progress = ProgressExecutor(self.executor, terminal) if terminal else None
         engine = Engine(
             self.workload,
             self.scheduler,

@@ -39,6 +39,19 @@ ROWS = (
 )
 """(metric, label, format) of each row, in order."""
 
+SWEEP_METRICS = (
+    "completed",
+    "saturated",
+    "request_throughput",
+    "mean_normalized_latency",
+    "p99_ttft_ms",
+    "p99_tpot_ms",
+    "mean_batch_size",
+    "kv_token_state_frac",
+    "num_preemptions",
+)
+"""Metrics of a row in the table of a sweep."""
+
 WIDE = 200
 """Columns where stdout is no terminal: nothing is cut off in a file or a pipe."""
 
@@ -62,9 +75,34 @@ def print_summaries(summaries: Sequence[Summary], output: str = "table") -> None
     Console(width=None if sys.stdout.isatty() else WIDE, highlight=False).print(table)
 
 
+def print_rows(rows: Sequence[Summary], output: str = "table") -> None:
+    """One row a run, whose columns are the keys of the rows; `output` is ``table`` or ``json``."""
+    if output == "json":
+        print(json.dumps(rows, indent=2))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    known = {metric: (label.replace(",", "").replace(" ", "\n"), style) for metric, label, style in ROWS}
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    columns = {name: known.get(name, (name, "")) for name in rows[0]}
+    for name, (label, _) in columns.items():
+        words = any(isinstance(row[name], str) for row in rows)
+        table.add_column(label, justify="left" if words else "right", no_wrap=True, vertical="bottom")
+    for row in rows:
+        table.add_row(*(_cell(row[name], style) for name, (_, style) in columns.items()))
+    # wider than a narrow terminal rather than cut off
+    console = Console(highlight=False)
+    console.width = max(console.width, console.measure(table, options=console.options.update(width=9999)).maximum)
+    console.print(table)
+
+
 def _cell(value: object, style: str) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, float) and not style:
+        style = "g"
     return format(value, style)

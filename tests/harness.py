@@ -191,7 +191,7 @@ class StepObserver:
         queues = plan.num_waiting, plan.num_running, plan.idle_rows
         for nth, duration in enumerate(durations.tolist()):
             lost = preempted if nth == 0 else []
-            row = (plan.step + nth, now, duration, scheduled, emitted, lost, [], *queues, tables)
+            row: tuple[Any, ...] = (plan.step + nth, now, duration, scheduled, emitted, lost, [], *queues, tables)
             self.steps.append(StepRecord._make(row))
             now += duration
 

@@ -120,7 +120,6 @@ class TestEnd:
         assert log.summary["request_throughput"] == pytest.approx(1 / 10e-6)
         assert len(log.steps) == 10
 
-    @pytest.mark.xfail(strict=True, reason="a first token is noted when its step starts, also if the end cuts the step")
     @ways
     def test_a_token_of_a_step_that_the_end_cuts_was_never_put_out(self, fast_forward: bool) -> None:
         jobs = [Job(0, 4, 30), Job(9000, 4, 5)]

@@ -42,9 +42,6 @@ DIFFERENT = pytest.raises(AssertionError)
 """What a check of this file says of a breach."""
 
 
-LOST = pytest.mark.xfail(strict=True, reason="a request that never ends is written as unfinished")
-
-
 class TestInvStates:
     """Every request ends completed, rejected with a reason, failed or unfinished."""
 
@@ -67,7 +64,6 @@ class TestInvStates:
         self.check(log, jobs)
         assert log.finished(Status.REJECTED) == [0, 1, 2]
 
-    @pytest.mark.xfail(strict=True, reason="arrivals during the step that the end cuts are never taken")
     @every_system
     def test_inv_states_holds_for_those_who_come_during_the_last_step(self, system: str) -> None:
         jobs = [Job(0, 5, 20), Job(9500, 5, 5), Job(9900, 100, 1), Job(10_100, 5, 5)]
@@ -75,7 +71,7 @@ class TestInvStates:
         self.check(log, jobs[:3])
         assert [outcome.state for outcome in log.requests.values()] == ["unfinished", "unfinished", "rejected"]
 
-    @pytest.mark.parametrize("system", ["orca_max", pytest.param("vllm_paper", marks=LOST)])
+    @pytest.mark.parametrize("system", ["orca_max", "vllm_paper"])
     def test_inv_states_breach_a_request_is_lost(self, system: str) -> None:
         class Lossy(FCFSScheduler):
             """Does not say that request 3 ended."""
@@ -100,9 +96,6 @@ class TestInvClock:
     def test_inv_clock_holds(self, system: str) -> None:
         self.check(pressed(system)[0])
 
-    @pytest.mark.xfail(
-        strict=True, reason="0 divides the executor by zero, below 0 SimPy refuses: not an InvariantError"
-    )
     @pytest.mark.parametrize("duration", [0, -1])
     def test_inv_clock_breach_a_step_that_does_not_last(self, duration: int) -> None:
         limits, jobs = tight("vllm_v1", seed=5)
@@ -183,9 +176,6 @@ class TestInvCausality:
             self.check(log, jobs)
 
 
-COPIED = pytest.mark.xfail(strict=True, reason="SimPy makes a copy from its args, which InvariantError does not allow")
-
-
 class TestInvProgress:
     """A step that schedules nothing while work fits stops the run."""
 
@@ -199,7 +189,7 @@ class TestInvProgress:
                 assert before.waiting == 0
                 assert sorted(before.finished) == sorted({request_id for request_id, _ in before.scheduled})
 
-    @pytest.mark.parametrize("cut", [False, pytest.param(True, marks=COPIED)], ids=["drained", "cut"])
+    @pytest.mark.parametrize("cut", [False, True], ids=["drained", "cut"])
     def test_inv_progress_breach_nobody_is_admitted(self, cut: bool) -> None:
         class Lazy(FCFSScheduler):
             def schedule(self) -> StepPlan:

@@ -21,6 +21,8 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "run": Command("kvsim.cli.run", "one experiment, e.g. kvsim run system=vllm_v1 workload=sharegpt rate=2"),
+    "sweep": Command("kvsim.cli.sweep", "a grid of them, e.g. kvsim sweep system=orca_max,vllm_v1 rate=1,1.5,2"),
+    "reproduce": Command("kvsim.cli.reproduce", "published figures beside our own, e.g. kvsim reproduce fig2"),
 }
 
 SHELL_COMPLETION = ("-sc", "--shell-completion")

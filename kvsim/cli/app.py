@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import cast
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from kvsim.cli.explain import explain
-from kvsim.cli.folder import save_config
+from kvsim.cli.folder import run_environment, save_config
 from kvsim.config import build
 from kvsim.errors import ConfigError
 
@@ -48,25 +47,29 @@ def run_app() -> None:
     except (OSError, ValueError) as error:
         if error in errors:
             raise
-        if isinstance(error, OSError) and error.filename:
-            reason = f"cannot use {error.filename}: {error.strerror}; choose another folder, hydra.run.dir=DIR"
-        else:
-            reason = str(error)
-        raise ConfigError(reason) from error
+        raise ConfigError(unusable(error, "hydra.run.dir") if isinstance(error, OSError) else str(error)) from error
+
+
+def unusable(error: OSError, key: str) -> str:
+    """One line for a folder that cannot be used; `key` is what sets it."""
+    return (
+        f"cannot use {error.filename}: {error.strerror}; choose another folder, {key}=DIR"
+        if error.filename
+        else str(error)
+    )
 
 
 def job(cfg: DictConfig) -> None:
     """What Hydra calls once the run folder exists: build, execute, write, print."""
-    from kvsim.results import RunFolder, environment
+    from kvsim.results import RunFolder
     from kvsim.table import print_summaries
 
     hydra_config = HydraConfig.get()
     run = build(cfg, workload_name=hydra_config.runtime.choices["workload"])
-    config = cast("dict[str, object]", OmegaConf.to_container(cfg, resolve=True))
     with RunFolder(hydra_config.runtime.output_dir) as folder:
         save_config(cfg, folder.path)
-        folder.write_env(environment(config, ["kvsim", "run", *sys.argv[1:]]))
-        summary = run.execute(folder)
+        folder.write_env(run_environment(cfg, ["kvsim", "run", *sys.argv[1:]]))
+        summary = run.execute(folder, sys.stderr if sys.stderr.isatty() else None)
     if summary["rejected"] and not summary["completed"]:
         log.warning("every request was rejected; the column reason of %s says why", folder.path / "requests.parquet")
     print_summaries([summary], cfg.output)

@@ -28,13 +28,19 @@ def explain(error: Exception, overrides: Sequence[str]) -> str:
     if isinstance(error, MissingConfigException) and option and error.options:
         group, name = option.groups()
         options = sorted(error.options)
+        if group == "hydra/launcher":
+            return (
+                f"{group}={name}: not installed; pip install 'kvsim[sweep]' adds joblib; there are {', '.join(options)}"
+            )
         return f"{group}={name}: no such option{did_you_mean(name, options)}; there are {', '.join(options)}"
     key = UNKNOWN_KEY.search(text) or (UNKNOWN_FIELD.search(text) and FULL_KEY.search(text))
     if key:
         return _unknown_key(key[1], overrides)
     line = _first_line(text).removeprefix("Error merging override ").partition(", set env var")[0]
     if text.startswith("Ambiguous value"):
-        return f"{line}: a run takes one value for each key; quote a list as KEY=[a,b]"
+        return f"{line}: a run takes one value for each key, kvsim sweep several; quote a list as KEY=[a,b]"
+    if "requires --multirun" in line:
+        return line.replace("requires --multirun", "need kvsim sweep")
     place = FULL_KEY.search(text)
     where = getattr(error, "override", None) or (place and place[1])
     cause = error.__cause__

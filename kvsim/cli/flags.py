@@ -8,15 +8,22 @@ from itertools import pairwise
 from kvsim.errors import ConfigError
 from kvsim.suggest import did_you_mean
 
-SWITCHES = ("--help", "-h", "--hydra-help", "--resolve", "--run", "-r", "--multirun", "-m", "--info", "-i")
+SWITCHES = ("--help", "-h", "--hydra-help", "--resolve", "--run", "-r", "--info", "-i")
 WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp")
 COMPLETION = ("--shell-completion", "-sc")
-MODES = ("--cfg", "-c", "--run", "-r", "--multirun", "-m", "--info", "-i", *COMPLETION)
+MULTIRUN = ("--multirun", "-m")
+MODES = ("--cfg", "-c", "--run", "-r", "--info", "-i", *COMPLETION)
 CFG_KINDS = ("job", "hydra", "all")
 
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
-    """`arguments` with all flags before all overrides, each kind in its order.
+    """`arguments` with all flags before all overrides; see `split_flags`."""
+    flags, overrides = split_flags(arguments)
+    return flags + overrides
+
+
+def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The flags with their values, and the overrides, each kind in its order.
 
     Raises:
         ConfigError: an unknown flag, flags that exclude each other, or a word that is no KEY=VALUE.
@@ -35,11 +42,13 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
             flags.append(f"--info={value or 'all'}")
         elif word in (*SWITCHES, *COMPLETION):
             flags.append(word)
+        elif word in MULTIRUN:
+            raise ConfigError(f"option {word}: say kvsim sweep KEY=a,b")
         else:
             known = [flag for flag in (*SWITCHES, *WITH_VALUE, *COMPLETION) if flag.startswith("--")]
             raise ConfigError(f"unknown option {name!r}{did_you_mean(name, known)}; see kvsim run --help")
     _check_together([flag.partition("=")[0] for flag in flags])
-    return flags + overrides
+    return flags, overrides
 
 
 def _checked_override(word: str) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn
@@ -15,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from kvsim.errors import ConfigError
+from kvsim.results import environment
 
 MISCONFIGURED = (ConfigError, HydraException, OmegaConfBaseException)
 
@@ -43,11 +45,26 @@ class RemoveNewFolder(Callback):
 def save_config(config: DictConfig, folder: Path) -> None:
     """Write ``.hydra/{config,hydra,overrides}.yaml`` into the run folder.
 
-    Hydra would write them before the configuration is known to be right, over those of an earlier run.
+    Hydra would write them before the configuration is known to be right, over those of an earlier run, and with where
+    and how the run was started, which is in ``env.json``: the same run gives the same files wherever it runs.
     """
     hydra = HydraConfig.get()
+    chosen = {
+        "runtime": {
+            "version": hydra.runtime.version,
+            "choices": {group: option for group, option in hydra.runtime.choices.items() if "hydra/" not in group},
+        },
+        "overrides": {"task": hydra.overrides.task},
+        "job": {"config_name": hydra.job.config_name},
+    }
     inner = folder / ".hydra"
     inner.mkdir(exist_ok=True)
     OmegaConf.save(config, inner / "config.yaml")
-    OmegaConf.save(OmegaConf.create({"hydra": hydra}), inner / "hydra.yaml")
+    OmegaConf.save(OmegaConf.create({"hydra": chosen}), inner / "hydra.yaml")
     OmegaConf.save(hydra.overrides.task, inner / "overrides.yaml")
+
+
+def run_environment(config: DictConfig, command: Sequence[str]) -> dict[str, object]:
+    """What ``env.json`` holds; its digest leaves out the keys that only say what is printed."""
+    keys = cast("dict[str, object]", OmegaConf.to_container(config, resolve=True))
+    return environment({key: value for key, value in keys.items() if key not in ("output", "sweep")}, command)

@@ -1,4 +1,4 @@
-"""What `kvsim run --help` prints, straight from the configuration's files: Hydra would take half a second for it."""
+"""What `kvsim run --help` and `kvsim sweep --help` print, straight from the configuration's files: Hydra would take half a second for it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,28 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-HEAD = """\
+RUN_HEAD = """\
 usage: kvsim run [OPTION ...] [KEY=VALUE ...]    simulate one system under one workload
 
   kvsim run system=vllm_v1 workload=sharegpt rate=2
   kvsim run system=orca_max workload=alpaca rate=20 duration=600 seed=1 output=json
 
 Results go to outputs/DATE/TIME (hydra.run.dir=DIR), the summary to stdout.
-
-Groups, GROUP=OPTION, * the default, each with keys of its own (--cfg job shows them):
 """
+
+SWEEP_HEAD = """\
+usage: kvsim sweep [OPTION ...] [KEY=VALUE,VALUE,... ...]    simulate every point of a grid
+
+  kvsim sweep system=orca_max,vllm_v1 rate=1,1.5,2 seed=0,1,2
+  kvsim sweep experiment=quickstart hydra/launcher=joblib
+  kvsim sweep 'scheduler.max_num_seqs=range(32,257,32)' rate=2 sweep.dry_run=true
+
+Results go to multirun/DATE/TIME (hydra.sweep.dir=DIR): a run folder a point, and index.json; the table to stdout.
+All points are checked before the first one runs. A sweep into the folder of an earlier one keeps the runs that are
+finished. hydra/launcher=joblib uses all cores, hydra.launcher.n_jobs=N that many: pip install 'kvsim[sweep]'.
+"""
+
+GROUPS = "\nGroups, GROUP=OPTION, * the default, each with keys of its own (--cfg job shows them):\n"
 
 FLAGS = """\
 Options:
@@ -28,8 +40,8 @@ Options:
 """
 
 
-def run_help(config_dirs: Iterable[str] = ()) -> str:
-    """Groups with their options, also those of `config_dirs`, and the top-level keys with their defaults."""
+def command_help(head: str, config_dirs: Iterable[str] = ()) -> str:
+    """`head`, then groups with their options, also those of `config_dirs`, and the top-level keys with their defaults."""
     roots: list[Traversable] = [resources.files("kvsim.conf"), *(Path(path) for path in config_dirs)]
     groups: dict[str, set[str]] = {}
     for root in roots:
@@ -39,7 +51,7 @@ def run_help(config_dirs: Iterable[str] = ()) -> str:
                 groups.setdefault(folder.name, set()).update(options - {"base"})
     defaults, keys = _top_level(roots[0])
     lines = [_group_lines(name, sorted(groups[name]), defaults) for name in sorted(groups)]
-    return f"{HEAD}{''.join(lines)}\nKeys and their defaults (kv.block_size=16 on the command line):\n{keys}\n{FLAGS}"
+    return f"{head}{GROUPS}{''.join(lines)}\nKeys and their defaults (kv.block_size=16 on the command line):\n{keys}\n{FLAGS}"
 
 
 def _group_lines(name: str, options: list[str], defaults: set[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from kvsim.cli.flags import flags_first, values_of
-from kvsim.cli.help import run_help
+from kvsim.cli.help import RUN_HEAD, command_help
 
 
 def main(arguments: list[str]) -> int:
@@ -16,7 +16,7 @@ def main(arguments: list[str]) -> int:
     """
     words = flags_first(arguments)
     if {"--help", "-h"} & set(words):
-        print(run_help(values_of(words, "--config-dir", "-cd")), end="")
+        print(command_help(RUN_HEAD, values_of(words, "--config-dir", "-cd")), end="")
         return 0
     from kvsim.cli.app import run_app
 

@@ -82,9 +82,9 @@ class StepTable:
         Raises:
             InvariantError: a sequence sees other tokens than its allocator says are stored.
         """
-        plans = np.array(self._plans, dtype=np.int64)
-        repeats = plans[:, 0]
-        rows = dict(zip(_PLAN_COLUMNS, np.repeat(plans, repeats, axis=0).T.copy(), strict=True))
+        plans = np.array(self._plans, dtype=np.int64).T.copy()
+        repeats = plans[0]
+        rows = dict(zip(_PLAN_COLUMNS, plans.take(np.repeat(np.arange(len(repeats)), repeats), axis=1), strict=True))
         durations, growth = np.concatenate(self._durations), np.concatenate(self._growth)
         first = np.repeat(repeats.cumsum() - repeats, repeats)
         nth = np.arange(len(durations)) - first

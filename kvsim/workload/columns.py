@@ -40,6 +40,12 @@ def read_timestamps(table: Table, name: str) -> IntArray:
     return instants
 
 
+def is_blank(table: Table, name: str) -> bool:
+    """Whether no row has a value in a column."""
+    column = table.columns[name]
+    return column[0].as_py() in (None, "") and set(column.unique().to_pylist()) <= {None, ""}
+
+
 def _cast(table: Table, name: str, kind: Any, problem: str) -> Any:
     """The column as `kind`; names the first row that is empty or has no such value."""
     import pyarrow as pa

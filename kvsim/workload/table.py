@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from kvsim.errors import TraceError
+from kvsim.workload.expanded import one_line, open_expanded, too_large
 
 HEAD_BYTES = 1 << 20
-GZIP_MAGIC = b"\x1f\x8b"
 PARQUET_MAGIC = b"PAR1"
 
 
@@ -58,19 +56,25 @@ def read_table(path: Path, choose: Callable[[list[str]], Sequence[str]], max_byt
         read = _read_parquet if magic == PARQUET_MAGIC else _read_csv
         table = read(path, choose, max_bytes)
     except (OSError, EOFError, zlib.error, csv.Error) as error:
-        raise TraceError(f"{path}: cannot be read: {_one_line(error)}") from error
+        raise TraceError(f"{path}: cannot be read: {one_line(error)}") from error
     if not all(len(column) for column in table.columns.values()):
         raise TraceError(f"{path}: has a header but no rows")
     return table
 
 
-def _pick(path: Path, names: list[str], choose: Callable[[list[str]], Sequence[str]]) -> list[str]:
-    wanted = list(choose(names))
+def check_columns(path: Path, names: Sequence[str], wanted: Sequence[str], hint: str = "") -> None:
+    """TraceError unless each wanted column is there once; `hint` follows where one is missing."""
     found = ", ".join(name[:40] for name in names[:12])
     for name in wanted:
-        if names.count(name) != 1:
-            problem = "missing" if name not in names else "there more than once"
-            raise TraceError(f"{path}: column {name} is {problem}; the file has {found}")
+        if name not in names:
+            raise TraceError(f"{path}: column {name} is missing; the file has {found}{hint}")
+        if names.count(name) > 1:
+            raise TraceError(f"{path}: column {name} is there more than once; the file has {found}")
+
+
+def _pick(path: Path, names: list[str], choose: Callable[[list[str]], Sequence[str]]) -> list[str]:
+    wanted = list(choose(names))
+    check_columns(path, names, wanted, "; kvsim trace import turns other formats into a trace table")
     return wanted
 
 
@@ -82,15 +86,19 @@ def _read_parquet(path: Path, choose: Callable[[list[str]], Sequence[str]], max_
         with pq.ParquetFile(path) as file:
             names = list(file.schema_arrow.names)
             wanted = _pick(path, names, choose)
-            meta = file.metadata
-            groups = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
-            # Run-length encoding may hide any number of rows in a few bytes: count 8 bytes a value too.
-            if max(groups, 8 * meta.num_rows * len(wanted)) > max_bytes:
-                raise _too_large(path, max_bytes)
+            check_parquet_size(path, file.metadata, len(wanted), max_bytes)
             data = file.read(columns=wanted)
     except pa.ArrowException as error:
-        raise TraceError(f"{path}: not a readable parquet file: {_one_line(error)}") from error
+        raise TraceError(f"{path}: not a readable parquet file: {one_line(error)}") from error
     return Table(path, {name: data.column(name) for name in wanted}, lambda row: f"row {row}")
+
+
+def check_parquet_size(path: Path, meta: Any, num_columns: int, max_bytes: int) -> None:
+    """TraceError if reading so many columns would expand to more than `max_bytes`."""
+    groups = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
+    # Run-length encoding may hide any number of rows in a few bytes: count 8 bytes a value too.
+    if max(groups, 8 * meta.num_rows * num_columns) > max_bytes:
+        raise too_large(path, max_bytes)
 
 
 def _read_csv(path: Path, choose: Callable[[list[str]], Sequence[str]], max_bytes: int) -> Table:
@@ -103,11 +111,11 @@ def _read_csv(path: Path, choose: Callable[[list[str]], Sequence[str]], max_byte
         column_types={name: pa.string() for name in names}, include_columns=wanted, strings_can_be_null=False
     )
     try:
-        with _open(path, max_bytes) as file:
+        with open_expanded(path, max_bytes) as file:
             reading = pacsv.ReadOptions(use_threads=False, block_size=16 * HEAD_BYTES)
             data = pacsv.read_csv(file, read_options=reading, convert_options=options)
     except pa.ArrowException as error:
-        raise _fault(path, len(names), max_bytes, _one_line(error)) from error
+        raise _fault(path, len(names), max_bytes, one_line(error)) from error
     return Table(
         path, {name: data.column(name) for name in wanted}, lambda row: f"line {_line_of(path, row, max_bytes)}"
     )
@@ -115,7 +123,7 @@ def _read_csv(path: Path, choose: Callable[[list[str]], Sequence[str]], max_byte
 
 def _header(path: Path, max_bytes: int) -> list[str]:
     """Column names from the first line that is not empty."""
-    with _open(path, max_bytes) as file:
+    with open_expanded(path, max_bytes) as file:
         head = file.read(HEAD_BYTES) or b""
     # The head may end inside a character.
     text = head.decode("utf-8-sig", errors="replace").rstrip("\ufffd")
@@ -129,7 +137,7 @@ def _header(path: Path, max_bytes: int) -> list[str]:
 
 def _lines(path: Path, max_bytes: int) -> Iterator[tuple[int, str]]:
     """Number and text of the lines that are not empty, the header first; slow, for error messages alone."""
-    with _open(path, max_bytes) as file:
+    with open_expanded(path, max_bytes) as file:
         text = io.TextIOWrapper(io.BufferedReader(file), encoding="utf-8-sig", errors="replace")
         yield from ((number, line) for number, line in enumerate(text, start=1) if line.rstrip("\n"))
 
@@ -150,38 +158,3 @@ def _fault(path: Path, width: int, max_bytes: int, otherwise: str) -> TraceError
 
 def _split(line: str) -> list[str]:
     return next(csv.reader([line]), [])
-
-
-class _CappedFile(io.RawIOBase):
-    """Reads another file and refuses to give more than `max_bytes`."""
-
-    def __init__(self, file: io.BufferedIOBase, path: Path, max_bytes: int) -> None:
-        self._file, self._path, self._max_bytes, self._read = file, path, max_bytes, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(len(buffer))
-        self._read += len(data)
-        if self._read > self._max_bytes:
-            raise _too_large(self._path, self._max_bytes)
-        buffer[: len(data)] = data
-        return len(data)
-
-
-@contextmanager
-def _open(path: Path, max_bytes: int) -> Iterator[_CappedFile]:
-    """The file's bytes, expanded if they are gzip."""
-    with path.open("rb") as raw:
-        packed = raw.read(2) == GZIP_MAGIC
-    with gzip.open(path) if packed else path.open("rb") as file:
-        yield _CappedFile(file, path, max_bytes)
-
-
-def _too_large(path: Path, max_bytes: int) -> TraceError:
-    return TraceError(f"{path}: holds more than {max_bytes} bytes when expanded; split it or raise workload.max_bytes")
-
-
-def _one_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0][:200]

@@ -14,14 +14,14 @@ from kvsim.streams import stream
 from kvsim.workload.arrivals import MAX_RATE, MIN_RATE, PROCESSES, ArrivalProcess
 from kvsim.workload.base import MAX_SECONDS, MAX_TOKENS, NANOSECONDS, Block, BlockWorkload, Limits
 from kvsim.workload.checks import check_choice, check_integer, check_number
-from kvsim.workload.columns import read_numbers, read_timestamps
+from kvsim.workload.columns import is_blank, read_numbers, read_timestamps
+from kvsim.workload.expanded import MAX_BYTES
 from kvsim.workload.table import read_table
 
 BLOCK = 4096
-MAX_BYTES = 4 << 30
 
 
-class TraceFormat(NamedTuple):
+class TraceColumns(NamedTuple):
     """Names of the columns for arrival, prompt length and output length."""
 
     arrival: str
@@ -29,10 +29,10 @@ class TraceFormat(NamedTuple):
     output: str
 
 
-TABLE = TraceFormat("arrival_time_s", "num_prompt_tokens", "num_output_tokens")
-"""The trace table: seconds from the run's start."""
+TABLE = TraceColumns("arrival_time_s", "num_prompt_tokens", "num_output_tokens")
+"""The trace table: seconds from the run's start, which may be empty or absent."""
 
-AZURE = TraceFormat("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+AZURE = TraceColumns("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 """Azure LLM inference traces: absolute timestamps, taken relative to the earliest."""
 
 
@@ -43,7 +43,8 @@ class TraceWorkload(BlockWorkload):
 
     Args:
         path: CSV (plain or gzip) or parquet, either a trace table or an Azure trace, known by its header.
-        arrivals: `trace` for the file's own instants, else a process of `ArrivalProcess` in the file's order.
+        arrivals: `trace` for the file's own instants, else a process of `ArrivalProcess` in their order, or in the
+            file's where it has none.
         seed: of the run; an arrival process uses the stream "arrivals".
         rate: requests per second of the process, or of the trace when rescaled.
         duration: seconds; arrivals before it count.
@@ -84,6 +85,13 @@ class TraceWorkload(BlockWorkload):
         if process is None and rescale != (rate is not None):
             raise ConfigError(_rate_remedy(rate))
         times, prompts, outputs = read_trace(Path(path).expanduser(), max_bytes)
+        if times is None:
+            if process is None:
+                raise TraceError(
+                    f"{path}: has no arrival times; give them with workload.arrivals=poisson rate=2, "
+                    "or workload.arrivals=all_at_once"
+                )
+            times = np.zeros(len(prompts), dtype=np.int64)
         order = np.argsort(times, kind="stable")
         times = times[order]
         if process is not None:
@@ -96,25 +104,31 @@ class TraceWorkload(BlockWorkload):
         super().__init__(_blocks(columns, limits.count(times)))
 
 
-def read_trace(path: Path, max_bytes: int = MAX_BYTES) -> tuple[IntArray, IntArray, IntArray]:
-    """[rows] arrival ns, prompt tokens and output tokens of a file, in its order.
+def read_trace(path: Path, max_bytes: int = MAX_BYTES) -> tuple[IntArray | None, IntArray, IntArray]:
+    """[rows] arrival ns (None where the file has no times), prompt and output tokens, in the file's order.
 
     Raises:
         TraceError: see `TraceWorkload`.
     """
-    table = read_table(path, _format_of, max_bytes)
-    form = _format_of(list(table.columns))
+    table = read_table(path, _wanted, max_bytes)
+    columns = AZURE if AZURE.prompt in table.columns else TABLE
     prompts, outputs = (
-        read_numbers(table, name, MAX_TOKENS, whole=True).astype(np.int64) for name in (form.prompt, form.output)
+        read_numbers(table, name, MAX_TOKENS, whole=True).astype(np.int64) for name in (columns.prompt, columns.output)
     )
-    if form is AZURE:
-        return read_timestamps(table, form.arrival), prompts, outputs
-    seconds = read_numbers(table, form.arrival, MAX_SECONDS, whole=False)
+    if columns.arrival not in table.columns or is_blank(table, columns.arrival):
+        return None, prompts, outputs
+    if columns is AZURE:
+        return read_timestamps(table, columns.arrival), prompts, outputs
+    seconds = read_numbers(table, columns.arrival, MAX_SECONDS, whole=False)
     return np.rint(seconds * NANOSECONDS).astype(np.int64), prompts, outputs
 
 
-def _format_of(names: list[str]) -> TraceFormat:
-    return AZURE if set(AZURE) & set(names) and not set(TABLE) & set(names) else TABLE
+def _wanted(names: list[str]) -> tuple[str, ...]:
+    """The columns to read of a file that has these."""
+    if set(AZURE) & set(names) and not set(TABLE) & set(names):
+        return AZURE
+    timeless = TABLE.prompt in names and TABLE.arrival not in names
+    return TABLE[1:] if timeless else TABLE
 
 
 def _rescale(times: IntArray, rate: float, path: str) -> IntArray:

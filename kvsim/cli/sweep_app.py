@@ -1,0 +1,167 @@
+"""A sweep from its command line to its table; Hydra composes the points, its launchers carry them out."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from hydra import initialize_config_module
+from hydra._internal.callbacks import Callbacks
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException
+from hydra.types import HydraContext, RunMode
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from kvsim.cli.app import unusable
+from kvsim.cli.explain import explain
+from kvsim.cli.grid import check_points, expand
+from kvsim.cli.sweep_job import sweep_job
+from kvsim.errors import ConfigError
+from kvsim.progress import progress_bar
+from kvsim.sweep import Point, SweepFolder
+from kvsim.table import SWEEP_METRICS, print_rows
+
+log = logging.getLogger(__name__)
+
+
+class Sweep(NamedTuple):
+    """A checked sweep: all that a launcher needs, and what is already there."""
+
+    context: HydraContext
+    master: DictConfig
+    swept_keys: list[str]
+    folder: SweepFolder
+    open_points: list[Point]
+
+
+def run_sweep(overrides: Sequence[str], config_dir: str | None) -> int:
+    """Run the points that these overrides span and that have no finished run yet; 1 if one failed.
+
+    Raises:
+        ConfigError: wrong usage or configuration of any point; nothing has been run and no folder is left behind.
+    """
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        with initialize_config_module("kvsim.conf", version_base="1.3"):
+            sweep = _compose(overrides, config_dir)
+            if sweep.master.sweep.dry_run:
+                _print_points(sweep)
+                return 0
+            return _carry_out(sweep)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explain(error, overrides)) from error
+
+
+def _compose(overrides: Sequence[str], config_dir: str | None) -> Sweep:
+    words = [*overrides, "hydra.mode=MULTIRUN"]
+    if config_dir is not None:
+        if not Path(config_dir).is_dir():
+            raise ConfigError(f"--config-dir {config_dir}: no such folder; give one with GROUP/OPTION.yaml in it")
+        path = str(Path(config_dir).absolute()).replace("\\", "\\\\").replace("'", "\\'")
+        words.append(f"hydra.searchpath=['file://{path}']")
+    hydra = GlobalHydra.instance().hydra
+    assert hydra is not None
+    master = hydra.compose_config("config", words, run_mode=RunMode.MULTIRUN, with_log_configuration=True)
+    loader = hydra.config_loader
+    grid, swept_keys = expand(loader, master)
+    folder = SweepFolder(str(master.hydra.sweep.dir), check_points(loader, master, grid, swept_keys))
+    open_points = [point for point in folder.points if not folder.is_finished(point)]
+    context = HydraContext(config_loader=loader, callbacks=Callbacks(master))
+    return Sweep(context, master, swept_keys, folder, open_points)
+
+
+def _print_points(sweep: Sweep) -> None:
+    print_rows(
+        [
+            {**point.swept, "folder": point.folder, "finished": point not in sweep.open_points}
+            for point in sweep.folder.points
+        ],
+        sweep.master.output,
+    )
+
+
+def _carry_out(sweep: Sweep) -> int:
+    """Launch what is not finished, index all, print all."""
+    folder, points = sweep.folder, sweep.folder.points
+    kept = len(points) - len(sweep.open_points)
+    if kept:
+        log.info("%d of %d runs were finished and are kept", kept, len(points))
+    try:
+        folder.prepare(sweep.open_points)
+    except OSError as error:
+        raise ConfigError(unusable(error, "hydra.sweep.dir")) from error
+    terminal = sys.stderr if sys.stderr.isatty() else None
+    with _terminable():
+        try:
+            if sweep.open_points:
+                with progress_bar(folder.num_ended, len(points), terminal):
+                    _launch(sweep)
+        finally:
+            folder.write_index()
+    return _report(sweep)
+
+
+def _launch(sweep: Sweep) -> None:
+    job = functools.partial(
+        sweep_job, command=["kvsim", "sweep", *sys.argv[1:]], swept_keys=sweep.swept_keys, parent=os.getpid()
+    )
+    launcher = Plugins.instance().instantiate_launcher(
+        hydra_context=sweep.context, task_function=job, config=sweep.master
+    )
+    # what a configuration warns of has been said when it was checked
+    quiet = "hydra.job_logging.root.level=ERROR"
+    try:
+        launcher.launch(
+            [[*point.overrides, f"hydra.sweep.subdir={point.folder}", quiet] for point in sweep.open_points],
+            initial_job_idx=0,
+        )
+    except Exception as error:
+        # a worker that was killed, for example: the folders say which runs are left
+        log.error("the launcher stopped: %s", " ".join(str(error).split()) or type(error).__name__)
+
+
+def _report(sweep: Sweep) -> int:
+    """Print the table, name what failed; 1 if anything did."""
+    rows = []
+    rejecting = []
+    outcomes = sweep.folder.outcomes()
+    for outcome in outcomes:
+        summary = sweep.folder.summary(outcome.point) if outcome.state == "completed" else {}
+        if summary and summary["rejected"] and not summary["completed"]:
+            rejecting.append(outcome.point.folder)
+        rows.append({**outcome.point.swept, **{metric: summary.get(metric) for metric in SWEEP_METRICS}})
+    print_rows(rows, sweep.master.output)
+    sys.stdout.flush()
+    if rejecting:
+        log.warning("every request was rejected in %s; requests.parquet says why", ", ".join(rejecting))
+    failed = [outcome for outcome in outcomes if outcome.state != "completed"]
+    for outcome in failed:
+        log.error(
+            "%s %s: %s", outcome.point.folder, outcome.state, outcome.error or "it was killed; run the sweep again"
+        )
+    log.info("results in %s", os.path.relpath(sweep.folder.path))
+    return 1 if failed else 0
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Inside, SIGTERM unwinds like Ctrl-C does, and the command exits with 143."""
+
+    def terminate(signum: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + signum)
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

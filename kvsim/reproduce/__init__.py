@@ -1,0 +1,1 @@
+"""Published figures: simulate what they show and compare, number by number."""

@@ -1,0 +1,96 @@
+"""Runs spread over the cores."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Self, TextIO, TypeVar
+
+from kvsim.progress import CLEAR_LINE
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+Numbers = dict[str, float]
+
+
+class Runner:
+    """Context manager: simulates in processes of its own, each configuration once.
+
+    Args:
+        jobs: processes.
+        terminal: takes one line of progress; None: none.
+    """
+
+    def __init__(self, jobs: int, terminal: TextIO | None = None) -> None:
+        # spawned, not forked: `map` makes threads
+        self._pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_worker)
+        self._futures: dict[tuple[str, ...], Future[Numbers]] = {}
+        self._terminal = terminal
+        self._lock = threading.Lock()
+        self._ended = 0
+        self._start = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        if self._terminal:
+            self._terminal.write(CLEAR_LINE)
+            self._terminal.flush()
+
+    def mean(self, *overrides: str, seeds: Sequence[int]) -> Numbers:
+        """Mean over the seeds of every metric, of those seeds where it is defined.
+
+        Raises:
+            ConfigError: as `kvsim run` would with these overrides.
+        """
+        futures = [self._submit((*overrides, f"seed={seed}")) for seed in seeds]
+        summaries = [future.result() for future in futures]
+        names = dict.fromkeys(name for summary in summaries for name in summary)
+        values = {name: [summary[name] for summary in summaries if name in summary] for name in names}
+        return {name: sum(defined) / len(defined) for name, defined in values.items()}
+
+    def map(self, function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
+        """`function` of every item, in order, all at once; in threads, since each waits for runs."""
+        items = list(items)
+        with ThreadPoolExecutor(len(items)) as threads:
+            try:
+                return list(threads.map(function, items))
+            except BaseException:
+                self._pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _submit(self, overrides: tuple[str, ...]) -> Future[Numbers]:
+        with self._lock:
+            if overrides not in self._futures:
+                self._futures[overrides] = self._pool.submit(simulate, overrides)
+                self._futures[overrides].add_done_callback(self._count)
+            return self._futures[overrides]
+
+    def _count(self, _: Future[Numbers]) -> None:
+        self._ended += 1
+        if self._terminal:
+            seconds = time.monotonic() - self._start
+            self._terminal.write(f"{CLEAR_LINE}{self._ended} of {len(self._futures)} runs, {seconds:.0f} s")
+            self._terminal.flush()
+
+
+def simulate(overrides: tuple[str, ...]) -> Numbers:
+    """The metrics of a run that are numbers."""
+    from kvsim.config import build, compose
+
+    summary = build(compose(overrides)).execute()
+    return {name: float(value) for name, value in summary.items() if isinstance(value, int | float)}
+
+
+def _start_worker() -> None:
+    # an interrupted worker ends without a word, and no run of many shows progress of its own
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115
