@@ -73,7 +73,7 @@ class Engine:
             # cut short: what was computed counts, but nobody ended
             plan, result = self._in_flight
             result = result._replace(stopped=NO_ROWS)
-            self._recorder.end_plan(plan, result, self._scheduler.update(plan, result), now)
+            self._recorder.end_plan(plan, result, self._scheduler.update(plan, result, now), now)
         for seq in self._scheduler.abort_all():
             self._recorder.end_request(seq, Status.UNFINISHED, now)
         self._check_books(final=True)
@@ -87,7 +87,7 @@ class Engine:
             if now >= self._end:
                 return
             self._take_arrivals(now)
-            plan = scheduler.schedule()
+            plan = scheduler.schedule(now)
             if not len(plan.seq_ids):
                 if self._next is None or plan.num_waiting:
                     break
@@ -105,7 +105,8 @@ class Engine:
                 raise InvariantError("INV-clock", f"step {plan.step} lasts {span} ns")
             yield env.timeout(span)
             self._in_flight = None
-            recorder.end_plan(plan, result, scheduler.update(plan, result), int(env.now))
+            now = int(env.now)
+            recorder.end_plan(plan, result, scheduler.update(plan, result, now), now)
             plans += 1
             if plans % CHECK_EVERY == 0:
                 self._check_books()
@@ -125,7 +126,7 @@ class Engine:
             reason = self._misfit(request.num_prompt_tokens, num_output_tokens)
             if reason is None:
                 self._outcomes.add(request.request_id, num_output_tokens)
-                self._scheduler.add_request(request)
+                self._scheduler.add_request(request, now)
                 self._recorder.arrive(request, num_output_tokens, self._scheduler.num_waiting)
             else:
                 self._recorder.reject(request, num_output_tokens, reason)

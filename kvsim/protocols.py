@@ -102,12 +102,12 @@ class Scheduler(Protocol):
     max_prompt_tokens: int
     """Longest prompt that can ever be scheduled (the token budget, where prompts are not chunked)."""
 
-    def add_request(self, request: Request) -> None:
-        """Queue a request that has arrived."""
+    def add_request(self, request: Request, now: int) -> None:
+        """Queue a request that has arrived by `now`, ns."""
         ...
 
-    def schedule(self) -> StepPlan:
-        """Decide the next step. A plan without rows means that nothing can run."""
+    def schedule(self, now: int) -> StepPlan:
+        """Decide the step that starts at `now`, ns. A plan without rows means that nothing can run."""
         ...
 
     def advance(self, plan: StepPlan, repeats: int) -> IntArray:
@@ -118,8 +118,8 @@ class Scheduler(Protocol):
         """
         ...
 
-    def update(self, plan: StepPlan, result: StepResult) -> list[Sequence]:
-        """Take in the results; returns the sequences whose request ended, memory given back."""
+    def update(self, plan: StepPlan, result: StepResult, now: int) -> list[Sequence]:
+        """Take in the results at `now`, the end of the plan's last step; returns those that ended, memory given back."""
         ...
 
     def abort_all(self) -> list[Sequence]:

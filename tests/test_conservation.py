@@ -113,8 +113,8 @@ class TestInvBlocks:
 
     def test_inv_blocks_breach_freed_twice(self) -> None:
         class Eager(FCFSScheduler):
-            def update(self, plan: StepPlan, result: StepResult) -> list[Sequence]:
-                ended = super().update(plan, result)
+            def update(self, plan: StepPlan, result: StepResult, now: int) -> list[Sequence]:
+                ended = super().update(plan, result, now)
                 self._release(ended)
                 return ended
 

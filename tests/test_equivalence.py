@@ -44,8 +44,8 @@ def write_every_system(folder: str, order: str) -> None:
     """A run folder a system, from the presets; with `order` "hashed", by a scheduler whose queue is ordered by hash."""
 
     class Hashed(FCFSScheduler):
-        def add_request(self, request: Request) -> None:
-            super().add_request(request)
+        def add_request(self, request: Request, now: int) -> None:
+            super().add_request(request, now)
             self.waiting = type(self.waiting)(sorted(self.waiting, key=lambda seq: hash(str(seq.seq_id))))
 
     if order == "hashed":
@@ -132,15 +132,15 @@ class TestInvFastForward:
         class Drowsy(ChunkedScheduler):
             """Says that a decision holds until somebody ends, whether or not memory does."""
 
-            def schedule(self) -> StepPlan:
-                plan = super().schedule()
+            def schedule(self, now: int) -> StepPlan:
+                plan = super().schedule(now)
                 return plan._replace(max_repeats=UNBOUNDED) if plan.num_decodes == len(plan.seq_ids) else plan
 
         class Sleepy(FCFSScheduler):
             """Sleeps through the admission that a preemption put off."""
 
-            def schedule(self) -> StepPlan:
-                plan = super().schedule()
+            def schedule(self, now: int) -> StepPlan:
+                plan = super().schedule(now)
                 return plan._replace(max_repeats=2) if plan.preempted else plan
 
         with breach("INV-blocks"):

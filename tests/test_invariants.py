@@ -76,8 +76,8 @@ class TestInvStates:
         class Lossy(FCFSScheduler):
             """Does not say that request 3 ended."""
 
-            def update(self, plan: StepPlan, result: StepResult) -> list[Sequence]:
-                return [seq for seq in super().update(plan, result) if seq.seq_id != 3]
+            def update(self, plan: StepPlan, result: StepResult, now: int) -> list[Sequence]:
+                return [seq for seq in super().update(plan, result, now) if seq.seq_id != 3]
 
         with breach("INV-(states|tokens)"):
             pressed(system, scheduler=partial(Lossy, prefill_first=False))
@@ -165,8 +165,8 @@ class TestInvCausality:
 
     def test_inv_causality_breach_a_token_out_of_half_a_prompt(self) -> None:
         class Hasty(ChunkedScheduler):
-            def schedule(self) -> StepPlan:
-                plan = super().schedule()
+            def schedule(self, now: int) -> StepPlan:
+                plan = super().schedule(now)
                 return plan._replace(num_samples=np.ones_like(plan.num_samples))
 
         limits, jobs = setup("vllm_v1", max_num_batched_tokens=8), [Job(0, 20, 9)]
@@ -192,8 +192,8 @@ class TestInvProgress:
     @pytest.mark.parametrize("cut", [False, True], ids=["drained", "cut"])
     def test_inv_progress_breach_nobody_is_admitted(self, cut: bool) -> None:
         class Lazy(FCFSScheduler):
-            def schedule(self) -> StepPlan:
-                return super().schedule() if self._step < 5 else self._plan(0, NO_ROWS, NO_ROWS, 0, 1)
+            def schedule(self, now: int) -> StepPlan:
+                return super().schedule(now) if self._step < 5 else self._plan(0, NO_ROWS, NO_ROWS, 0, 1)
 
         limits, jobs = tight("orca_max", seed=5)
         window = {"drain": False, "duration_ns": 10**12} if cut else {}
@@ -202,8 +202,8 @@ class TestInvProgress:
 
     def test_inv_progress_breach_those_who_run_are_starved(self) -> None:
         class Starving(FCFSScheduler):
-            def schedule(self) -> StepPlan:
-                return super().schedule() if self._step < 5 else self._plan(0, NO_ROWS, NO_ROWS, 0, 1)
+            def schedule(self, now: int) -> StepPlan:
+                return super().schedule(now) if self._step < 5 else self._plan(0, NO_ROWS, NO_ROWS, 0, 1)
 
         jobs = [Job(0, 5, 20), Job(10**9, 5, 20)]
         with breach("INV-progress"):
@@ -256,8 +256,8 @@ class TestInvLittle:
 
     def test_inv_little_breach_a_queue_that_is_miscounted(self) -> None:
         class Understating(FCFSScheduler):
-            def schedule(self) -> StepPlan:
-                plan = super().schedule()
+            def schedule(self, now: int) -> StepPlan:
+                plan = super().schedule(now)
                 return plan._replace(num_waiting=max(0, plan.num_waiting - 1))
 
         log, jobs = pressed("orca_pow2", scheduler=partial(Understating, prefill_first=False))

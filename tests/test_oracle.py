@@ -164,10 +164,10 @@ class TestDecisions:
         class Peeking(FCFSScheduler):
             """Shortest answer first."""
 
-            def schedule(self) -> StepPlan:
+            def schedule(self, now: int) -> StepPlan:
                 known = outcomes[-1].num_output_tokens
                 self.waiting = type(self.waiting)(sorted(self.waiting, key=lambda seq: known(seq.request.request_id)))
-                return super().schedule()
+                return super().schedule(now)
 
         def tell(cost: CostModel, told: Outcomes) -> SimExecutor:
             outcomes.append(told)

@@ -22,6 +22,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "run": Command("kvsim.cli.run", "one experiment, e.g. kvsim run system=vllm_v1 workload=sharegpt rate=2"),
     "sweep": Command("kvsim.cli.sweep", "a grid of them, e.g. kvsim sweep system=orca_max,vllm_v1 rate=1,1.5,2"),
+    "trace": Command("kvsim.cli.trace", "public traces to a table, their figures, new ones: import, stats, synth"),
     "reproduce": Command("kvsim.cli.reproduce", "published figures beside our own, e.g. kvsim reproduce fig2"),
 }
 

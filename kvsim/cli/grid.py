@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
@@ -54,7 +55,9 @@ def _choices(override: Override) -> list[str]:
         return [str(override.input_line)]
     if not override.is_discrete_sweep():
         raise ConfigError(f"{override.input_line}: has no end of values; give KEY=a,b,c or KEY=range(from,to,step)")
-    values = itertools.islice(override.sweep_string_iterator(), MAX_POINTS + 1)
+    values = list(itertools.islice(override.sweep_string_iterator(), MAX_POINTS + 1))
+    if not values:
+        raise ConfigError(f"{override.input_line}: comes to no value; give KEY=a,b,c")
     return [f"{override.get_key_element()}={value}" for value in values]
 
 
@@ -81,7 +84,7 @@ def _check_point(
         config = loader.load_sweep_config(master, list(overrides))
         HydraConfig.instance().set_config(config)
         choices = config.hydra.runtime.choices
-        cfg = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
+        cfg = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         if OmegaConf.select(config, "hydra.sweeper.params") != OmegaConf.select(master, "hydra.sweeper.params"):
             raise ConfigError(f"experiment={choices['experiment']}: holds a sweep of its own; give no other beside it")
         build(cfg, workload_name=choices["workload"])
@@ -94,7 +97,7 @@ def _check_point(
     raise ConfigError(f"point {' '.join(varied)}: {reason}" if varied else reason)
 
 
-def swept_values(cfg: DictConfig, choices: DictConfig, keys: Sequence[str]) -> dict[str, Label]:
+def swept_values(cfg: DictConfig, choices: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Label]:
     """What the swept keys are in this configuration: a group's option, or a value; a list as text."""
     values: dict[str, Label] = {}
     for key in keys:

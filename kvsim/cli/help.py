@@ -1,4 +1,4 @@
-"""What `kvsim run --help` and `kvsim sweep --help` print, straight from the configuration's files: Hydra would take half a second for it."""
+"""What `--help` prints, straight from the configuration's files: Hydra would take half a second for it."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ finished. hydra/launcher=joblib uses all cores, hydra.launcher.n_jobs=N that man
 """
 
 GROUPS = "\nGroups, GROUP=OPTION, * the default, each with keys of its own (--cfg job shows them):\n"
+KEYS = "\nKeys and their defaults (kv.block_size=16 on the command line):\n"
 
 FLAGS = """\
 Options:
@@ -41,7 +42,7 @@ Options:
 
 
 def command_help(head: str, config_dirs: Iterable[str] = ()) -> str:
-    """`head`, then groups with their options, also those of `config_dirs`, and the top-level keys with their defaults."""
+    """`head`, groups with their options, also those of `config_dirs`, and the top-level keys with their defaults."""
     roots: list[Traversable] = [resources.files("kvsim.conf"), *(Path(path) for path in config_dirs)]
     groups: dict[str, set[str]] = {}
     for root in roots:
@@ -51,7 +52,7 @@ def command_help(head: str, config_dirs: Iterable[str] = ()) -> str:
                 groups.setdefault(folder.name, set()).update(options - {"base"})
     defaults, keys = _top_level(roots[0])
     lines = [_group_lines(name, sorted(groups[name]), defaults) for name in sorted(groups)]
-    return f"{head}{GROUPS}{''.join(lines)}\nKeys and their defaults (kv.block_size=16 on the command line):\n{keys}\n{FLAGS}"
+    return f"{head}{GROUPS}{''.join(lines)}{KEYS}{keys}\n{FLAGS}"
 
 
 def _group_lines(name: str, options: list[str], defaults: set[str]) -> str:

@@ -96,7 +96,7 @@ def reproduce(names: list[str], folder: Path, jobs: int, as_json: bool) -> int:
     console = Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, markup=False, soft_wrap=False)
     outcomes = {}
     for name in names:
-        with Runner(jobs, sys.stderr if sys.stderr.isatty() else None) as runner:
+        with Runner(jobs, name, sys.stderr if sys.stderr.isatty() else None) as runner:
             outcomes[name] = FIGURES[name].reproduce(runner)
         write(folder, FIGURES[name], outcomes[name])
         if not as_json:

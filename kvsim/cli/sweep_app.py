@@ -52,14 +52,13 @@ def run_sweep(overrides: Sequence[str], config_dir: str | None) -> int:
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
-        with initialize_config_module("kvsim.conf", version_base="1.3"):
-            sweep = _compose(overrides, config_dir)
-            if sweep.master.sweep.dry_run:
-                _print_points(sweep)
-                return 0
-            return _carry_out(sweep)
+        sweep = _compose(overrides, config_dir)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error, overrides)) from error
+    if sweep.master.sweep.dry_run:
+        _print_points(sweep)
+        return 0
+    return _carry_out(sweep)
 
 
 def _compose(overrides: Sequence[str], config_dir: str | None) -> Sweep:
@@ -69,7 +68,8 @@ def _compose(overrides: Sequence[str], config_dir: str | None) -> Sweep:
             raise ConfigError(f"--config-dir {config_dir}: no such folder; give one with GROUP/OPTION.yaml in it")
         path = str(Path(config_dir).absolute()).replace("\\", "\\\\").replace("'", "\\'")
         words.append(f"hydra.searchpath=['file://{path}']")
-    hydra = GlobalHydra.instance().hydra
+    with initialize_config_module("kvsim.conf", version_base="1.3"):
+        hydra = GlobalHydra.instance().hydra
     assert hydra is not None
     master = hydra.compose_config("config", words, run_mode=RunMode.MULTIRUN, with_log_configuration=True)
     loader = hydra.config_loader
@@ -144,13 +144,14 @@ def _report(sweep: Sweep) -> int:
     sys.stdout.flush()
     if rejecting:
         log.warning("every request was rejected in %s; requests.parquet says why", ", ".join(rejecting))
-    failed = [outcome for outcome in outcomes if outcome.state != "completed"]
+    failed = [outcome for outcome in outcomes if outcome.state == "failed"]
     for outcome in failed:
-        log.error(
-            "%s %s: %s", outcome.point.folder, outcome.state, outcome.error or "it was killed; run the sweep again"
-        )
+        log.error("%s failed: %s", outcome.point.folder, outcome.error)
+    unfinished = sum(outcome.state == "unfinished" for outcome in outcomes)
+    if unfinished:
+        log.error("%d of %d runs are unfinished; run the sweep again to go on", unfinished, len(outcomes))
     log.info("results in %s", os.path.relpath(sweep.folder.path))
-    return 1 if failed else 0
+    return 1 if failed or unfinished else 0
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -45,10 +46,14 @@ def sweep_job(cfg: DictConfig, *, command: Sequence[str], swept_keys: Sequence[s
 
 
 def _die_with(parent: int) -> None:
-    """In a child process of `parent`, end when `parent` does: a killed sweep leaves nobody who writes to its folder."""
+    """In a child process of `parent`, end when `parent` does: a killed sweep leaves nobody who writes to its folder.
+
+    Ctrl-C, which goes to both, is left to `parent`.
+    """
     if os.getppid() != parent or _watched:
         return
     _watched.append(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -33,7 +33,7 @@ def latency_curves(paper: Mapping[str, Points], ours: Mapping[str, Points], leve
     axes.set_ylim(0, top)
     axes.set_xlabel("request rate, req/s")
     axes.set_ylabel("mean normalized latency, s/token")
-    axes.legend(fontsize=7, ncols=2)
+    axes.figure.legend(fontsize=6.5, ncols=len(paper), loc="outside lower center")
     return axes
 
 
@@ -43,7 +43,9 @@ def paired_bars(paper: Mapping[str, float], ours: Mapping[str, float], ylabel: s
     for offset, colour, name, values in ((-0.5, "0.7", "paper", paper), (0.5, COLOURS[0], "kvsim", ours)):
         places = [index + offset * WIDTH for index in range(len(values))]
         bars = axes.bar(places, list(values.values()), WIDTH, color=colour, label=name)
-        axes.bar_label(bars, fmt="{:,.4g}", fontsize=7)
+        axes.bar_label(
+            bars, [f"{value:,.0f}" if value >= 1000 else f"{value:.4g}" for value in values.values()], fontsize=7
+        )
     axes.set_xticks(range(len(paper)), list(paper))
     axes.set_ylabel(ylabel)
     axes.legend(fontsize=8)

@@ -9,8 +9,8 @@ from kvsim.reproduce.runner import Runner
 WHY_FASTERTRANSFORMER = (
     "the paper's server carries 2.75 req/s; batches of 7 chunks that last as long as their longest answer (152 tokens "
     "on average, 27 ms each) carry 1.7, so it ran larger ones on Alpaca, how large is not stated. Larger ones alone do "
-    "not make up for it (0.7 req/s however large): a quarter of the answers has at most 13 tokens and waits here for "
-    "the longest of its batch; delivered at once they would give 1.0 in batches of 7 and 1.5 in batches of 15."
+    "not explain it (0.7 req/s however large): a quarter of the answers has at most 13 tokens and waits here for the "
+    "longest of its batch; delivered at their own ends they give about 1.0 in batches of 7 and 1.6 in batches of 15."
 )
 
 CURVES = (

@@ -24,13 +24,15 @@ class Runner:
 
     Args:
         jobs: processes.
-        terminal: takes one line of progress; None: none.
+        label: what the line of progress starts with.
+        terminal: takes that line; None: there is none.
     """
 
-    def __init__(self, jobs: int, terminal: TextIO | None = None) -> None:
+    def __init__(self, jobs: int, label: str = "", terminal: TextIO | None = None) -> None:
         # spawned, not forked: `map` makes threads
         self._pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_worker)
         self._futures: dict[tuple[str, ...], Future[Numbers]] = {}
+        self._label = label
         self._terminal = terminal
         self._lock = threading.Lock()
         self._ended = 0
@@ -78,7 +80,8 @@ class Runner:
         self._ended += 1
         if self._terminal:
             seconds = time.monotonic() - self._start
-            self._terminal.write(f"{CLEAR_LINE}{self._ended} of {len(self._futures)} runs, {seconds:.0f} s")
+            runs = f"{self._ended} of {len(self._futures)} runs"
+            self._terminal.write(f"{CLEAR_LINE}{self._label}: {runs}, {seconds:.0f} s")
             self._terminal.flush()
 
 

@@ -64,12 +64,12 @@ class SchedulerBase(ABC):
         """Requests queued or running."""
         return len(self.waiting) + len(self.running)
 
-    def add_request(self, request: Request) -> None:
+    def add_request(self, request: Request, now: int) -> None:
         """Queue a request that has arrived."""
         self.waiting.append(Sequence(request.request_id, request))
 
     @abstractmethod
-    def schedule(self) -> StepPlan:
+    def schedule(self, now: int) -> StepPlan:
         """Decide the next step."""
 
     def advance(self, plan: StepPlan, repeats: int) -> IntArray:
@@ -80,7 +80,7 @@ class SchedulerBase(ABC):
         growth[1:] = self.allocator.grow(self.running.seqs, plan.context_lens, repeats - 1)
         return growth
 
-    def update(self, plan: StepPlan, result: StepResult) -> list[Sequence]:
+    def update(self, plan: StepPlan, result: StepResult, now: int) -> list[Sequence]:
         """Count what was computed and let go of those that ended."""
         repeats = len(result.durations)
         self._step += repeats

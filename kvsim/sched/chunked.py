@@ -34,7 +34,7 @@ class ChunkedScheduler(SchedulerBase):
         self.max_prompt_tokens = UNBOUNDED
         self._partial = False
 
-    def schedule(self) -> StepPlan:
+    def schedule(self, now: int) -> StepPlan:
         """Spend the budget on running sequences, then on waiting ones."""
         rows = len(self.running)
         steps = 0

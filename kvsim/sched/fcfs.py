@@ -37,7 +37,7 @@ class FCFSScheduler(SchedulerBase):
         self._prefill_first = prefill_first
         self.max_prompt_tokens = self.max_num_batched_tokens
 
-    def schedule(self) -> StepPlan:
+    def schedule(self, now: int) -> StepPlan:
         """Make room for the decodes, then admit; or the other way round if prompts go first."""
         if self._prefill_first:
             admitted = self._admit(batched=0)

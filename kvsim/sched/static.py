@@ -37,7 +37,7 @@ class StaticScheduler(SchedulerBase):
         """Requests queued or in the batch."""
         return super().num_unfinished + len(self._finished)
 
-    def schedule(self) -> StepPlan:
+    def schedule(self, now: int) -> StepPlan:
         """Decode the members that go on; a new batch only when there is none."""
         decodes = len(self.running)
         if decodes:
@@ -52,9 +52,9 @@ class StaticScheduler(SchedulerBase):
         plan = self._plan_batch(0, batch, 1)
         return plan._replace(padding_tokens=max(lengths) * len(lengths) - sum(lengths))
 
-    def update(self, plan: StepPlan, result: StepResult) -> list[Sequence]:
+    def update(self, plan: StepPlan, result: StepResult, now: int) -> list[Sequence]:
         """Set finished members aside; the batch ends, and is delivered, with its last one."""
-        self._finished += super().update(plan, result)
+        self._finished += super().update(plan, result, now)
         if self.running:
             return []
         ended = sorted(self._finished, key=lambda seq: seq.seq_id)

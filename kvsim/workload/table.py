@@ -64,12 +64,18 @@ def read_table(path: Path, choose: Callable[[list[str]], Sequence[str]], max_byt
 
 def check_columns(path: Path, names: Sequence[str], wanted: Sequence[str], hint: str = "") -> None:
     """TraceError unless each wanted column is there once; `hint` follows where one is missing."""
-    found = ", ".join(name[:40] for name in names[:12])
+    found = list_names(names)
     for name in wanted:
         if name not in names:
             raise TraceError(f"{path}: column {name} is missing; the file has {found}{hint}")
         if names.count(name) > 1:
             raise TraceError(f"{path}: column {name} is there more than once; the file has {found}")
+
+
+def list_names(names: Sequence[str]) -> str:
+    """The first names, for a message; nothing in them reaches a terminal as a control character."""
+    line = ", ".join(name[:40] for name in names[:12])
+    return "".join(character if character.isprintable() else "?" for character in line)
 
 
 def _pick(path: Path, names: list[str], choose: Callable[[list[str]], Sequence[str]]) -> list[str]:

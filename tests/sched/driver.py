@@ -48,11 +48,11 @@ class Driver:
         """A request arrives; ids count from 0."""
         request_id = len(self.left)
         self.left[request_id] = output
-        self.scheduler.add_request(Request(request_id, 0, prompt))
+        self.scheduler.add_request(Request(request_id, 0, prompt), now=0)
         return request_id
 
     def plan(self) -> StepPlan:
-        return self.scheduler.schedule()
+        return self.scheduler.schedule(now=0)
 
     def finish(self, plan: StepPlan, repeats: int = 1) -> list[int]:
         """Carry `plan` out `repeats` times; slots newly held after each, cumulative."""
@@ -62,7 +62,7 @@ class Driver:
             assert self.left[row.seq_id] >= 0, f"sequence {row.seq_id} drew more than it has"
         stopped = [nth for nth, row in enumerate(plan.rows()) if not self.left[row.seq_id]]
         result = StepResult(np.ones(repeats, dtype=np.int64), np.array(stopped, dtype=np.int64))
-        ended = self.scheduler.update(plan, result)
+        ended = self.scheduler.update(plan, result, now=0)
         self.recomputed |= {seq.seq_id: seq.num_recomputed_tokens for seq in ended}
         self.ended += [seq.seq_id for seq in ended]
         self.allocator.check_integrity()

@@ -1,0 +1,144 @@
+"""Figures that compare runs. Each takes its data and optionally the axes to draw on, and returns the axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kvsim.plots.colours import MEMORY
+from kvsim.plots.data import Curve, Distribution, Split, Timeline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DASHES = ("-", "--", "-.", (0, (1, 1)))
+DOTTED = (":",)
+LABELLED_PERCENT = 6
+"""Shares below it have no room for their number."""
+
+
+def new_axes(width: float = 6.4, height: float = 4.0) -> Axes:
+    """Axes alone on a figure of this size in inches; no window, no global state."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained", dpi=150).add_subplot()
+
+
+def normalized_latency(curves: Sequence[Curve], xlabel: str, axes: Axes | None = None) -> Axes:
+    """Mean normalized latency, logarithmic (vLLM paper, Figure 12)."""
+    axes = axes or new_axes()
+    _draw_curves(axes, curves)
+    axes.set_yscale("log")
+    return _finish(axes, xlabel, "Mean normalized latency, s/token")
+
+
+def latency_percentiles(
+    median: Sequence[Curve], p99: Sequence[Curve], name: str, xlabel: str, axes: Axes | None = None
+) -> Axes:
+    """Median (full lines) and 99th percentile (dotted) of the latency `name`, logarithmic."""
+    axes = axes or new_axes()
+    _draw_curves(axes, median)
+    _draw_curves(axes, p99, dashes=DOTTED, labelled=False)
+    axes.set_yscale("log")
+    return _finish(axes, xlabel, f"{name}, ms: median, p99 dotted")
+
+
+def batch_size(curves: Sequence[Curve], xlabel: str, axes: Axes | None = None) -> Axes:
+    """Mean number of sequences in a batch."""
+    axes = axes or new_axes()
+    _draw_curves(axes, curves)
+    axes.set_ylim(bottom=0)
+    return _finish(axes, xlabel, "Mean batch, sequences")
+
+
+def kv_split(splits: Sequence[Split], axes: Axes | None = None) -> Axes:
+    """Where the KV memory is on average, one stacked bar a system (vLLM paper, Figure 2)."""
+    axes = axes or new_axes(height=1.4 + 0.4 * len(splits))
+    labels = [split.legend.label for split in splits]
+    left = np.zeros(len(splits))
+    for name in splits[0].shares:
+        kind = MEMORY[name]
+        width = np.array([100 * split.shares[name] for split in splits])
+        axes.barh(labels, width, left=left, color=kind.light, label=kind.label, edgecolor="white")
+        for row, share in enumerate(width):
+            if share >= LABELLED_PERCENT:
+                middle = left[row] + share / 2
+                axes.text(middle, row, f"{share:.0f}", ha="center", va="center", color=kind.text_on_light, size=8)
+        left += width
+    axes.invert_yaxis()
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("KV memory, % of the pool")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1), ncols=4, frameon=False, fontsize=7, columnspacing=1)
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
+def latency_cdf(distributions: Sequence[Distribution], name: str, axes: Axes | None = None) -> Axes:
+    """Cumulative distribution of the latency `name` over requests, logarithmic in ms."""
+    axes = axes or new_axes()
+    for part in distributions:
+        legend = part.legend
+        dash = DASHES[legend.variant % len(DASHES)]
+        axes.plot(part.value, part.fraction, linestyle=dash, color=legend.style.light, label=legend.label)
+    axes.set_xscale("log")
+    axes.set_ylim(0, 1)
+    return _finish(axes, f"{name}, ms", "Fraction of requests")
+
+
+def memory_over_time(timeline: Timeline, axes: Axes | None = None) -> Axes:
+    """Memory classes of one run, stacked, over time."""
+    axes = axes or new_axes()
+    kinds = [MEMORY[name] for name in timeline.memory]
+    axes.stackplot(
+        timeline.time_s,
+        [100 * share for share in timeline.memory.values()],
+        step="post",
+        colors=[kind.light for kind in kinds],
+        labels=[kind.label for kind in kinds],
+        linewidth=0,
+    )
+    axes.set_ylim(0, 100)
+    axes.set_title(timeline.legend.label, fontsize=9, loc="left")
+    _finish(axes, "Time, s", "KV memory, % of the pool")
+    return _finish_timeline(axes, timeline)
+
+
+def queue_over_time(timeline: Timeline, axes: Axes | None = None) -> Axes:
+    """Requests waiting (dotted) and running in one run over time."""
+    axes = axes or new_axes()
+    colour = timeline.legend.style.light
+    axes.step(timeline.time_s, timeline.running, where="post", color=colour, linewidth=1, label="running")
+    axes.step(timeline.time_s, timeline.waiting, ":", where="post", color=colour, linewidth=1.4, label="waiting")
+    axes.set_ylim(bottom=0)
+    _finish(axes, "Time, s", "Requests")
+    return _finish_timeline(axes, timeline)
+
+
+def _draw_curves(axes: Axes, curves: Sequence[Curve], dashes: Sequence[object] = DASHES, labelled: bool = True) -> None:
+    for curve in curves:
+        style, dash = curve.legend.style, dashes[curve.legend.variant % len(dashes)]
+        look = {"color": style.light, "marker": style.marker, "markersize": 5}
+        axes.plot(curve.x, curve.value, linestyle=dash, label=curve.legend.label if labelled else None, **look)  # type: ignore[arg-type]
+        hollow = curve.saturated
+        axes.plot(curve.x[hollow], curve.value[hollow], linestyle="none", mfc="white", **look)  # type: ignore[arg-type]
+        if (curve.high > curve.low).any():
+            axes.fill_between(curve.x, curve.low, curve.high, color=style.light, alpha=0.15, linewidth=0)
+
+
+def _finish(axes: Axes, xlabel: str, ylabel: str) -> Axes:
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    return axes
+
+
+def _finish_timeline(axes: Axes, timeline: Timeline) -> Axes:
+    axes.set_xlim(timeline.time_s[0], timeline.time_s[-1])
+    if timeline.warmup_s:
+        axes.axvline(timeline.warmup_s, color="black", linewidth=0.8, linestyle="--")
+    axes.legend(frameon=False, fontsize=7, ncols=5, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0)
+    return axes
