@@ -85,8 +85,8 @@ def test_the_bound_on_evaluations_holds_and_leaves_what_is_known() -> None:
 
 
 def test_a_start_outside_the_limits_is_moved_to_the_nearest() -> None:
-    assert list(find_threshold(step_at(5.0), 99.0, (1.0, 10.0)).answers)[0] == 10.0
-    assert list(find_threshold(step_at(5.0), 0.1, (1.0, 10.0)).answers)[0] == 1.0
+    assert next(iter(find_threshold(step_at(5.0), 99.0, (1.0, 10.0)).answers)) == 10.0
+    assert next(iter(find_threshold(step_at(5.0), 0.1, (1.0, 10.0)).answers)) == 1.0
 
 
 def test_limits_that_coincide() -> None:
@@ -148,8 +148,9 @@ def test_common_random_numbers_keep_a_comparison_exact() -> None:
     ],
 )
 def test_bad_arguments(change: dict[str, Any], text: str) -> None:
+    arguments: dict[str, Any] = {"is_beyond": step_at(1.0), "start": 1.0, "limits": LIMITS}
     with pytest.raises(ConfigError, match=text):
-        find_threshold(**({"is_beyond": step_at(1.0), "start": 1.0, "limits": LIMITS} | change))
+        find_threshold(**(arguments | change))
 
 
 @given(x=st.floats(1.0, 2.0), slope=st.floats(0.1, 10))

@@ -23,6 +23,7 @@ COMMANDS = {
     "run": Command("kvsim.cli.run", "one experiment, e.g. kvsim run system=vllm_v1 workload=sharegpt rate=2"),
     "sweep": Command("kvsim.cli.sweep", "a grid of them, e.g. kvsim sweep system=orca_max,vllm_v1 rate=1,1.5,2"),
     "trace": Command("kvsim.cli.trace", "public traces to a table, their figures, new ones: import, stats, synth"),
+    "report": Command("kvsim.cli.report", "runs side by side on one page, e.g. kvsim report outputs/sweep"),
     "reproduce": Command("kvsim.cli.reproduce", "published figures beside our own, e.g. kvsim reproduce fig2"),
 }
 

@@ -112,8 +112,12 @@ def _carry_out(sweep: Sweep) -> int:
 
 
 def _launch(sweep: Sweep) -> None:
+    local = sweep.master.hydra.runtime.choices["hydra/launcher"] in ("basic", "joblib")
     job = functools.partial(
-        sweep_job, command=["kvsim", "sweep", *sys.argv[1:]], swept_keys=sweep.swept_keys, parent=os.getpid()
+        sweep_job,
+        command=["kvsim", "sweep", *sys.argv[1:]],
+        swept_keys=sweep.swept_keys,
+        parent=os.getpid() if local else None,
     )
     launcher = Plugins.instance().instantiate_launcher(
         hydra_context=sweep.context, task_function=job, config=sweep.master

@@ -23,15 +23,16 @@ log = logging.getLogger(__name__)
 POLL_S = 0.2
 
 
-def sweep_job(cfg: DictConfig, *, command: Sequence[str], swept_keys: Sequence[str], parent: int) -> None:
+def sweep_job(cfg: DictConfig, *, command: Sequence[str], swept_keys: Sequence[str], parent: int | None) -> None:
     """Carry the run out; how it ended stands in its ``status.json``, and the others go on.
 
     Args:
         command: for ``env.json``.
         swept_keys: go into the summary beside the usual labels, but for ``engine`` ones.
-        parent: process id of the sweep.
+        parent: process id of the sweep, where this is the same process or a child of it.
     """
-    _die_with(parent)
+    if parent is not None:
+        _die_with(parent)
     hydra = HydraConfig.get()
     choices = hydra.runtime.choices
     swept = swept_values(cfg, choices, [key for key in swept_keys if not key.startswith("engine.")])
@@ -46,11 +47,11 @@ def sweep_job(cfg: DictConfig, *, command: Sequence[str], swept_keys: Sequence[s
 
 
 def _die_with(parent: int) -> None:
-    """In a child process of `parent`, end when `parent` does: a killed sweep leaves nobody who writes to its folder.
+    """In a child process, end when `parent` does: a killed sweep leaves nobody who writes to its folder.
 
     Ctrl-C, which goes to both, is left to `parent`.
     """
-    if os.getppid() != parent or _watched:
+    if os.getpid() == parent or _watched:
         return
     _watched.append(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -60,6 +61,8 @@ def _die_with(parent: int) -> None:
             time.sleep(POLL_S)
         os._exit(1)
 
+    if os.getppid() != parent:
+        os._exit(1)  # the job was still in the queue
     threading.Thread(target=watch, daemon=True).start()
 
 

@@ -37,6 +37,7 @@ SYSTEMS = {
 }
 """The presets, in the order in which figures and tables list them."""
 
+
 class Kind(NamedTuple):
     """How a memory class is drawn: colours as in `Style`, and that of text on the light one."""
 

@@ -1,28 +1,14 @@
-"""Runs put in order: settings (what was served on what), in each the series (who served), in each the points."""
+"""What a report shows: settings, in each its series, in each its points."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from kvsim.plots.colours import styles
 from kvsim.plots.data import Legend
 from kvsim.report.estimate import Estimate
-from kvsim.report.runs import LABELS, FinishedRun, LostRun
+from kvsim.report.runs import FinishedRun
 
-Key = Mapping[str, Any]
-T = TypeVar("T")
-
-NO_RESULT = ("seed", "output", "engine.fast_forward", "engine.record_plans", "engine.record_blocks")
-"""Keys that leave a run the same experiment."""
-WINDOW = ("duration", "num_requests", "warmup")
-"""Keys that may change along a curve, since a slow rate needs a longer run."""
-GROUPS = ("model", "hardware", "workload")
-"""Settings differ in one of these, or in a key below it."""
-POLICY = ("system", "scheduler", "allocator")
-"""What a system is made of."""
 RATE = "rate"
 
 
@@ -57,49 +43,44 @@ class Series:
     system: str
     points: tuple[Point, ...]
 
+    def at(self, x: float | None) -> Point | None:
+        """The first point that stands there."""
+        return next((point for point in self.points if point.x == x), None)
+
 
 @dataclass(frozen=True)
 class Setting:
-    """What the series of a section share.
+    """Series that can be compared: the same model, hardware and workload.
 
     Attributes:
-        label: model, hardware and workload, and whatever tells it from settings with the same ones.
-        axis: key along the curves.
-        unequal: other keys in which the systems differ, with their values.
+        axis: the key that is varied along the curves.
+        unequal: other keys that are not the same in all runs, each with its values; policies aside.
     """
 
-    label: str
+    model: str
+    hardware: str
+    workload: str
     axis: str
     series: tuple[Series, ...]
     unequal: Mapping[str, tuple[str, ...]]
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return f"{self.workload}, {self.model} on {self.hardware}"
 
     @property
     def runs(self) -> list[FinishedRun]:
         """All of them."""
         return [run for series in self.series for point in series.points for run in point.runs]
 
+    @property
+    def places(self) -> list[float | None]:
+        """Where along the axis there are points, ascending; None last."""
+        places = {point.x for series in self.series for point in series.points}
+        return sorted(places, key=lambda x: (x is None, x or 0))
 
-def arrange(runs: Sequence[FinishedRun]) -> tuple[list[Setting], list[LostRun]]:
-    """The settings of all runs, and runs left out because they repeat another one."""
-    look = styles(run.summary["system"] for run in runs)
-    kept, repeated = _without_repeats(runs)
-    settings = []
-    sections = _group(kept, lambda run: _part(_identity(run), _is_setting))
-    names = [[_identity(section[0])[name] for name in GROUPS] for section in sections]
-    for section, name in zip(sections, names, strict=True):
-        same = [other[0] for other, its in zip(sections, names, strict=True) if its == name]
-        detail = _differences([_part(_identity(run), _is_setting) for run in same])[same.index(section[0])]
-        settings.append(_setting(" · ".join(filter(None, [*map(_text, name), detail])), section))
-    order = list(look)
-    return [_styled(setting, look, order) for setting in settings], repeated
-
-
-def _styled(setting: Setting, look: Mapping[str, Any], order: Sequence[str]) -> Setting:
-    """The setting with its series in the order of the systems, each with its look."""
-    series = []
-    for system in order:
-        own = [one for one in setting.series if one.system == system]
-        series += [
-            replace(one, legend=Legend(one.legend.label, look[system], variant)) for variant, one in enumerate(own)
-        ]
-    return replace(setting, series=tuple(series))
+    @property
+    def common_place(self) -> float | None:
+        """Where most series have a point; of several such places the highest."""
+        return max(reversed(self.places), key=lambda x: sum(series.at(x) is not None for series in self.series))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,13 +83,18 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[FinishedRun], list[LostRun]
 def _walk(root: Path) -> Iterator[tuple[str, Path]]:
     """Name and path of every run folder below `root`, and of those that an index names."""
     for parent, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted((name for name in folders if not name.startswith(".")), key=_natural)
         path = Path(parent)
         if any((path / mark).exists() for mark in MARKS):
             yield _name(root, path), path
         if "index.json" in files:
             missing = [path / name for name in _indexed(path / "index.json") if not (path / name).exists()]
             yield from ((_name(root, run), run) for run in missing)
+
+
+def _natural(name: str) -> list[tuple[bool, int, str]]:
+    """Sorts numbers in names by their value: rate-2 before rate-10."""
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"([0-9]+)", name)]
 
 
 def _name(root: Path, run: Path) -> str:
@@ -131,15 +137,20 @@ def _version(path: Path) -> str | None:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    """The flattened configuration; empty where none was saved."""
+    """The flattened configuration and the option chosen for every group; empty where none was saved."""
+    hydra = _yaml(path / ".hydra" / "hydra.yaml")
+    choices = hydra["hydra"]["runtime"]["choices"] if hydra else {}
+    options = {group: option for group, option in choices.items() if "/" not in group}
+    return options | dict(_flatten(_yaml(path / ".hydra" / "config.yaml")))
+
+
+def _yaml(file: Path) -> dict[str, Any]:
     import yaml
 
-    file = path / ".hydra" / "config.yaml"
     if not file.exists():
         return {}
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return dict(_flatten(yaml.load(file.read_bytes(), loader)))
+        return dict(yaml.load(file.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except yaml.YAMLError as error:
         raise ValueError(f"{file.name} is no YAML: {error}") from error
 

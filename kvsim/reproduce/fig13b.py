@@ -10,8 +10,8 @@ OVERLOAD = ("rate=60",)
 """So that the queue is never empty: the batch is then what the pool holds, whatever a step costs."""
 
 WHY_REPORTED = (
-    "past saturation (Fig. 12d ends at 28 req/s), where the batch is what a full pool holds, pool / resident tokens of a "
-    "sequence: the paper's means 114 resident tokens (96.3 % of 15,728 slots / 132.44), these lengths give 78."
+    "past saturation (Fig. 12d ends at 28 req/s), where the batch is what a full pool holds, pool / resident tokens of "
+    "a sequence: the paper's means 114 resident tokens (96.3 % of 15,728 slots / 132.44), these lengths give 78."
 )
 
 BATCHES = (

@@ -16,7 +16,8 @@ from kvsim.workload.formats.bailian import Bailian
 from kvsim.workload.formats.base import Format, TextFormat
 from kvsim.workload.formats.burstgpt import BurstGPT
 from kvsim.workload.formats.mooncake import Mooncake
-from kvsim.workload.formats.records import Records, open_records
+from kvsim.workload.formats.record import Records
+from kvsim.workload.formats.records import open_records
 from kvsim.workload.formats.row import ARRIVAL, COLUMNS, OUTPUT, PROMPT, Row, RowError
 from kvsim.workload.formats.sharegpt import ShareGPT
 from kvsim.workload.formats.table import TraceTable
@@ -117,11 +118,12 @@ class TraceSource:
             raise TraceError(f"{self.path}: has no request that can be used")
 
     def _skip(self, place: str, error: RowError) -> None:
+        what = f"{place}, {error}" if error.field else f"{place}: {error}"
         if not self._skip_bad_rows:
-            raise TraceError(f"{self.path}, {place}, {error}" if error.field else f"{self.path}, {place}: {error}")
+            raise TraceError(f"{self.path}, {what}")
         self.num_skipped += 1
         if len(self.examples) < NUM_EXAMPLES:
-            self.examples.append(f"{place}: {error}")
+            self.examples.append(what)
 
 
 def _recognise(path: Path, names: list[str]) -> type[Format]:
@@ -132,7 +134,9 @@ def _recognise(path: Path, names: list[str]) -> type[Format]:
 
     best = max(FORMATS.values(), key=score)
     if not set(best.required) & set(names):
-        raise TraceError(f"{path}: no known format ({', '.join(FORMATS)}) has its fields: {list_names(names)}")
+        raise TraceError(
+            f"{path}: no known format ({', '.join(FORMATS)}) has its fields; --format picks one: {list_names(names)}"
+        )
     return best
 
 

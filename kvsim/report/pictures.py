@@ -1,0 +1,63 @@
+"""The figures as PNG files."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from kvsim.plots import runs
+from kvsim.report.charts import Charts, axis_label, place_text
+from kvsim.report.samples import LATENCIES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def pictures(charts: Sequence[Charts]) -> Iterator[tuple[str, bytes]]:
+    """File name and PNG of every figure; names begin with the setting where there are several."""
+    taken: set[str] = set()
+    for one in charts:
+        prefix = f"{_slug(one.setting.title)}-" if len(charts) > 1 else ""
+        for name, axes in _figures(one):
+            unique = name = f"{prefix}{name}"
+            number = 2
+            while unique in taken:
+                unique, number = f"{name}-{number}", number + 1
+            taken.add(unique)
+            yield f"{unique}.png", _png(axes)
+
+
+def _figures(charts: Charts) -> Iterator[tuple[str, Axes]]:
+    curves, xlabel = charts.curves, axis_label(charts.setting)
+    if any(len(curve.x) for curve in curves["mean_batch_size"]):
+        yield "normalized_latency", runs.normalized_latency(curves["mean_normalized_latency"], xlabel)
+        for name in ("ttft", "tpot"):
+            median, p99 = curves[f"median_{name}_ms"], curves[f"p99_{name}_ms"]
+            yield name, runs.latency_percentiles(median, p99, name.upper(), xlabel)
+        yield "batch_size", runs.batch_size(curves["mean_batch_size"], xlabel)
+    if charts.splits:
+        yield "kv_split", runs.kv_split(charts.splits)
+    for name in LATENCIES:
+        if parts := charts.distributions[charts.place][name]:
+            axes = runs.latency_cdf(parts, name)
+            axes.set_title(f"At {place_text(charts.setting, charts.place)}", fontsize=9, loc="left")
+            yield f"{name.lower()}_cdf", axes
+    for timeline in charts.timelines:
+        axes = runs.new_axes(height=5)
+        upper, lower = axes.figure.subplots(2, sharex=True, height_ratios=(2, 1))
+        axes.remove()
+        runs.memory_over_time(timeline, upper).set_xlabel("")
+        runs.queue_over_time(timeline, lower)
+        yield f"timeline-{_slug(timeline.legend.label)}", upper
+
+
+def _png(axes: Axes) -> bytes:
+    stream = io.BytesIO()
+    axes.figure.savefig(stream, format="png", metadata={"Software": None})
+    return stream.getvalue()
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-")

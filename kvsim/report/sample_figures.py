@@ -1,0 +1,154 @@
+"""Where the memory is, how latencies spread, what happened over time: at one place along the curves."""
+
+from __future__ import annotations
+
+from kvsim.plots.colours import MEMORY
+from kvsim.plots.data import Distribution, Timeline
+from kvsim.report.charts import Charts, axis_label, place_text
+from kvsim.report.facts import caption
+from kvsim.report.figure import Figure, Plot, Spec, dash, memory_keys, numbers, series_keys, spec
+from kvsim.report.points import Point
+from kvsim.report.samples import LATENCIES
+
+
+def split_figure(charts: Charts) -> Figure:
+    """Memory classes as bars of 100 %."""
+    splits = charts.splits
+    labels = [split.legend.label for split in splits]
+    traces = []
+    for name in splits[0].shares:
+        shares = [100 * split.shares[name] for split in splits]
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": MEMORY[name].label,
+                "legendgroup": MEMORY[name].label,
+                "y": labels,
+                "x": numbers(shares),
+                "text": [f"{share:.0f}" if share >= 6 else "" for share in shares],
+                "textposition": "inside",
+                "insidetextanchor": "middle",
+                "textangle": 0,
+                "marker": {"color": MEMORY[name].light},
+                "hovertemplate": "%{x:.1f} %",
+            }
+        )
+    layout = {
+        "barmode": "stack",
+        "bargap": 0.3,
+        "xaxis": {"title": {"text": "KV memory, % of the pool"}, "range": [0, 100]},
+        "yaxis": {"autorange": "reversed", "automargin": True},
+    }
+    told = "; ".join(
+        f"{split.legend.label}: {', '.join(f'{MEMORY[n].label} {s:.0%}' for n, s in split.shares.items())}"
+        for split in splits
+    )
+    text = (
+        "Average over time, in the classes of the vLLM paper; memory that is cached or rounded away is in the last. "
+        f"{caption(charts.setting, _points(charts))}"
+    )
+    title = f"Where the KV memory is, at {place_text(charts.setting, charts.place)}"
+    return Figure(title, [Plot(f"Stacked bars. {told}.", spec([traces], layout))], memory_keys(splits[0].shares), text)
+
+
+def cdf_figure(charts: Charts) -> Figure:
+    """Distributions of TTFT, TPOT and E2EL, at a place to choose."""
+    places = [place for place, parts in charts.distributions.items() if parts["TTFT"]]
+    plots = []
+    for name in LATENCIES:
+        data = [[_cdf_trace(part) for part in charts.distributions[place][name]] for place in places]
+        layout = {
+            "xaxis": {"title": {"text": f"{name}, ms"}, "type": "log"},
+            "yaxis": {"title": {"text": "fraction of requests"}, "range": [0, 1.01]},
+        }
+        plots.append(Plot(f"Cumulative distribution of {name}, a curve a system.", spec(data, layout)))
+    legends = [series.legend for series in charts.setting.series]
+    points = [point for series in charts.setting.series for point in series.points]
+    text = f"Completed requests, seeds pooled. E2EL: arrival to last token. {caption(charts.setting, points)}"
+    return Figure(
+        title="Distribution of latencies over requests",
+        plots=plots,
+        keys=series_keys(legends),
+        caption=text,
+        choices=[place_text(charts.setting, place) for place in places],
+        chosen=places.index(charts.place) if charts.place in places else 0,
+        choices_label=axis_label(charts.setting),
+    )
+
+
+def _cdf_trace(part: Distribution) -> Spec:
+    legend = part.legend
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": legend.label,
+        "legendgroup": legend.label,
+        "x": numbers(part.value, 4),
+        "y": numbers(part.fraction, 4),
+        "line": {"color": legend.style.light, "dash": dash(legend), "width": 2},
+        "hovertemplate": "%{y:.1%} within %{x:.4g} ms",
+    }
+
+
+def timeline_figure(charts: Charts) -> Figure:
+    """Memory and queue of a run a series over time."""
+    names = [name for name in MEMORY if any(name in timeline.memory for timeline in charts.timelines)]
+    top = max(float(max(timeline.waiting.max(), timeline.running.max())) for timeline in charts.timelines)
+    seed = _points(charts)[0].runs[0].summary.get("seed")
+    text = (
+        f"The run with seed {seed}, until the first system was done. Of each instant shown the steps with most and "
+        "least memory and queue are kept. Below: requests running (full line) and waiting (dotted). "
+        f"{caption(charts.setting, _points(charts))}"
+    )
+    title = f"Memory and queue over time, at {place_text(charts.setting, charts.place)}"
+    return Figure(title, [_timeline_plot(one, top) for one in charts.timelines], memory_keys(names), text)
+
+
+def _timeline_plot(timeline: Timeline, top: float) -> Plot:
+    legend = timeline.legend
+    time = numbers(timeline.time_s, 6)
+    traces: list[Spec] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "stackgroup": "memory",
+            "name": MEMORY[name].label,
+            "legendgroup": MEMORY[name].label,
+            "x": time,
+            "y": numbers(100 * share, 4),
+            "line": {"width": 0, "shape": "hv", "color": MEMORY[name].light},
+            "fillcolor": MEMORY[name].light,
+            "hovertemplate": "%{y:.1f} %",
+        }
+        for name, share in timeline.memory.items()
+    ]
+    for name, values, dashes in (("running", timeline.running, "solid"), ("waiting", timeline.waiting, "dot")):
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "yaxis": "y2",
+                "name": name,
+                "x": time,
+                "y": numbers(values),
+                "line": {"width": 1.5, "shape": "hv", "color": legend.style.light, "dash": dashes},
+            }
+        )
+    layout: Spec = {
+        "title": {"text": legend.label, "x": 0, "xref": "paper", "font": {"size": 14}},
+        "margin": {"t": 34},
+        "hovermode": "x unified",
+        "xaxis": {"title": {"text": "time, s"}, "anchor": "y2"},
+        "yaxis": {"title": {"text": "% of the pool"}, "range": [0, 100], "domain": [0.4, 1]},
+        "yaxis2": {"title": {"text": "requests"}, "range": [0, 1.05 * max(top, 1)], "domain": [0, 0.32]},
+    }
+    if timeline.warmup_s:
+        bound = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": timeline.warmup_s, "x1": timeline.warmup_s}
+        layout["shapes"] = [bound | {"line": {"dash": "dash", "width": 1, "color": "#7d8288"}}]
+    label = f"Memory classes, requests running and requests waiting over time under {legend.label}."
+    return Plot(label, spec([traces], layout), tall=True)
+
+
+def _points(charts: Charts) -> list[Point]:
+    return [point for series in charts.setting.series if (point := series.at(charts.place)) is not None]
