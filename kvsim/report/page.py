@@ -49,8 +49,8 @@ def render(charts: Sequence[Charts], lost: Sequence[LostRun]) -> str:
     template = environment.from_string((parts / "report.html.jinja").read_text())
     return template.render(
         version=kvsim.__version__,
-        facts=known,
-        systems=dict(known)["Systems"],
+        systems=known[0][1],
+        facts=known[1:],
         header=header(settings),
         num_text_columns=header(settings).index("system") + 1,
         rows=cells(settings),

@@ -55,7 +55,9 @@ def _figures(charts: Charts) -> Iterator[tuple[str, Axes]]:
 
 def _png(axes: Axes) -> bytes:
     stream = io.BytesIO()
-    axes.figure.savefig(stream, format="png", metadata={"Software": None})
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.savefig(stream, format="png", metadata={"Software": None})
     return stream.getvalue()
 
 

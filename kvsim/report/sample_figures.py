@@ -97,8 +97,8 @@ def timeline_figure(charts: Charts) -> Figure:
     top = max(float(max(timeline.waiting.max(), timeline.running.max())) for timeline in charts.timelines)
     seed = _points(charts)[0].runs[0].summary.get("seed")
     text = (
-        f"The run with seed {seed}, until the first system was done. Of each instant shown the steps with most and "
-        "least memory and queue are kept. Below: requests running (full line) and waiting (dotted). "
+        f"The run with seed {seed}, until the first system was done; of every pixel the steps with the most and "
+        "the least memory and queue. Below: requests running (full line) and waiting (dotted). "
         f"{caption(charts.setting, _points(charts))}"
     )
     title = f"Memory and queue over time, at {place_text(charts.setting, charts.place)}"

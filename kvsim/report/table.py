@@ -22,6 +22,9 @@ class Column(NamedTuple):
     style: str
 
 
+MS = "ms"
+"""A format: one decimal below a second, none above."""
+
 COLUMNS = (
     Column("completed", "completed", ",.0f"),
     Column("rejected", "rejected", ",.0f"),
@@ -30,12 +33,12 @@ COLUMNS = (
     Column("request_throughput", "requests/s", ".3f"),
     Column("output_throughput", "output tokens/s", ",.1f"),
     Column("mean_normalized_latency", "latency, s/token", ".4f"),
-    Column("median_ttft_ms", "TTFT p50, ms", ",.1f"),
-    Column("p99_ttft_ms", "TTFT p99, ms", ",.1f"),
-    Column("median_tpot_ms", "TPOT p50, ms", ",.1f"),
-    Column("p99_tpot_ms", "TPOT p99, ms", ",.1f"),
-    Column("median_e2el_ms", "E2EL p50, ms", ",.1f"),
-    Column("p99_e2el_ms", "E2EL p99, ms", ",.1f"),
+    Column("median_ttft_ms", "TTFT p50, ms", MS),
+    Column("p99_ttft_ms", "TTFT p99, ms", MS),
+    Column("median_tpot_ms", "TPOT p50, ms", MS),
+    Column("p99_tpot_ms", "TPOT p99, ms", MS),
+    Column("median_e2el_ms", "E2EL p50, ms", MS),
+    Column("p99_e2el_ms", "E2EL p99, ms", MS),
     Column("mean_batch_size", "batch, sequences", ".2f"),
     Column("kv_token_state_frac", "KV token state", ".1%"),
     Column("kv_reserved_frac", "KV reserved", ".1%"),
@@ -162,12 +165,16 @@ def _saturated(point: Point) -> str:
 def _cell(estimate: Estimate | None, style: str) -> Cell:
     if estimate is None:
         return Cell("–")
-    text = format(estimate.mean, style)
+    text = _number(estimate.mean, style)
     if len(estimate.values) == 1 or estimate.low == estimate.high:
         return Cell(text)
     if len(estimate.values) < FEWEST_FOR_INTERVAL:
-        return Cell(text, f"{estimate.low:{style}} to {estimate.high:{style}}")
-    return Cell(text, f"± {estimate.mean - estimate.low:{style}}")
+        return Cell(text, f"{_number(estimate.low, style)} to {_number(estimate.high, style)}")
+    return Cell(text, f"± {_number(estimate.mean - estimate.low, style)}")
+
+
+def _number(value: float, style: str) -> str:
+    return format(value, (",.1f" if abs(value) < 1000 else ",.0f") if style == MS else style)
 
 
 def _plain(value: object) -> str:

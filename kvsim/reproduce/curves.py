@@ -31,7 +31,7 @@ class Curve:
 
     label: str
     system: str
-    points: Sequence[tuple[float, float]]
+    points: tuple[tuple[float, float], ...]
     note: str = ""
 
     @property
@@ -88,15 +88,16 @@ def simulate_curve(runner: Runner, experiment: str, curve: Curve) -> Simulated:
 
 def compare_curves(runner: Runner, experiment: str, curves: Sequence[Curve]) -> tuple[Outcome, dict[str, float | None]]:
     """All curves of a panel, and the rate at the level of each system."""
-    found = runner.map(lambda curve: simulate_curve(runner, experiment, curve), curves)
-    paper = {curve.label: list(curve.points) for curve in curves}
-    ours = {curve.label: sorted(curve_found.points.items()) for curve, curve_found in zip(curves, found, strict=True)}
+    found = dict(zip(curves, runner.map(lambda curve: simulate_curve(runner, experiment, curve), curves), strict=True))
+    paper = {curve.system: list(curve.points) for curve in curves}
+    ours = {curve.system: sorted(simulated.points.items()) for curve, simulated in found.items()}
+    labels = {curve.system: curve.label for curve in curves}
     markers = [
         Marker(label, source, rate, latency)
-        for label in paper
-        for source, points in (("paper", paper[label]), ("kvsim", ours[label]))
+        for system, label in labels.items()
+        for source, points in (("paper", paper[system]), ("kvsim", ours[system]))
         for rate, latency in points
     ]
-    rows = [curve.row(curve_found.rate) for curve, curve_found in zip(curves, found, strict=True)]
-    outcome = Outcome(rows, lambda: latency_curves(paper, ours, LEVEL, TOP), markers)
-    return outcome, {curve.system: curve_found.rate for curve, curve_found in zip(curves, found, strict=True)}
+    rows = [curve.row(simulated.rate) for curve, simulated in found.items()]
+    outcome = Outcome(rows, lambda: latency_curves(paper, ours, labels, LEVEL, TOP), markers)
+    return outcome, {curve.system: simulated.rate for curve, simulated in found.items()}

@@ -39,7 +39,7 @@ def reproduce(runner: Runner) -> Outcome:
     rows.append(Row(f"{label} {NAMES[0]}", shares[0], ours["vllm_paper"][0], "%", Band(VLLM_AT_LEAST), digits=1))
     paper_bars = {name: shares for name, shares, _ in PUBLISHED.values()} | {label: shares}
     our_bars = dict(zip(paper_bars, ours.values(), strict=True))
-    return Outcome(rows, lambda: stacked_shares(paper_bars, our_bars, NAMES))
+    return Outcome(rows, lambda: stacked_shares(paper_bars, our_bars, CLASSES))
 
 
 FIGURE = Figure("fig2", "use of the KV memory, OPT-13B, ShareGPT, 4 req/s", "SOSP'23 Fig. 2", reproduce)

@@ -52,7 +52,7 @@ class SchedulerBase(ABC):
         self._step = 0
         self._released: list[int] = []
         self._preempted: list[int] = []
-        self._planned = slice(0, 0)
+        self._first_row = 0
 
     @property
     def num_waiting(self) -> int:
@@ -84,14 +84,11 @@ class SchedulerBase(ABC):
         """Count what was computed and let go of those that ended."""
         repeats = len(result.durations)
         self._step += repeats
-        computed = self.running.num_computed[self._planned]
-        computed += plan.num_tokens
-        if repeats > 1:
-            computed += repeats - 1
+        computed = plan.context_lens if repeats == 1 else plan.context_lens + (repeats - 1)
+        self.running.set_computed(self._first_row, computed)
         if not len(result.stopped):
             return []
-        first = self._planned.start
-        ended = self.running.remove([first + row for row in result.stopped.tolist()])
+        ended = self.running.remove([self._first_row + row for row in result.stopped.tolist()])
         self._release(ended)
         return ended
 
@@ -139,8 +136,9 @@ class SchedulerBase(ABC):
         batch = self.running
         rows, running = len(num_tokens), len(batch.seqs)
         whole = rows == running
-        self._planned = slice(first_row, first_row + rows)
-        positions = batch.num_computed[self._planned].copy()
+        self._first_row = first_row
+        planned = slice(first_row, first_row + rows)
+        positions = batch.num_computed if whole else batch.num_computed[planned]
         context_lens = positions + num_tokens
         waiting = len(self.waiting)
         starved = waiting > 0 and (
@@ -151,7 +149,7 @@ class SchedulerBase(ABC):
             repeats = 1
         plan = StepPlan(
             step=self._step,
-            seq_ids=batch.ids if whole else batch.ids[self._planned],
+            seq_ids=batch.ids if whole else batch.ids[planned],
             positions=positions,
             num_tokens=num_tokens,
             slot_starts=positions,
@@ -179,10 +177,14 @@ class SchedulerBase(ABC):
             raise InvariantError("INV-progress", f"{len(self.running)} sequences run but none is scheduled")
         return self._plan(0, NO_ROWS, NO_ROWS, 0, 1)
 
-    def _plan_batch(self, num_decodes: int, admitted: list[Sequence], repeats: int, first_row: int = 0) -> StepPlan:
-        """A plan of `num_decodes` decoding rows followed by the whole prompts of `admitted`."""
-        if not admitted:
-            return self._plan(first_row, ones(num_decodes), ones(num_decodes), num_decodes, repeats)
+    def _plan_decodes(self, steps: int) -> StepPlan:
+        """A plan in which every running row decodes; room was seen for `steps` such steps."""
+        rows = len(self.running.seqs)
+        return self._plan(0, ones(rows), ones(rows), rows, max(1, steps))
+
+    def _plan_prompts(self, num_decodes: int, admitted: list[Sequence]) -> StepPlan:
+        """A plan of the whole prompts of `admitted`, the last running rows, after `num_decodes` decoding rows."""
         prompts = np.array([seq.num_tokens for seq in admitted])
         num_tokens = np.concatenate((ones(num_decodes), prompts)) if num_decodes else prompts
+        first_row = len(self.running.seqs) - len(num_tokens)
         return self._plan(first_row, num_tokens, ones(len(num_tokens)), num_decodes, 1)

@@ -13,8 +13,10 @@ class RunningBatch:
 
     Attributes:
         seqs: [rows] the sequences; their own counters lag behind the columns until `sync`.
-        ids: [rows] sequence ids; replaced, never changed in place, so a plan may keep it.
+        ids: [rows] sequence ids.
         num_computed: [rows] tokens in the cache.
+
+    Columns are replaced, never changed in place, so a plan may keep them.
     """
 
     def __init__(self) -> None:
@@ -30,6 +32,14 @@ class RunningBatch:
         self.seqs.extend(seqs)
         self.ids = np.concatenate((self.ids, [seq.seq_id for seq in seqs]))
         self.num_computed = np.concatenate((self.num_computed, [seq.num_computed_tokens for seq in seqs]))
+
+    def set_computed(self, first_row: int, computed: IntArray) -> None:
+        """As many rows as `computed` has, from `first_row` on, now have so many tokens in the cache."""
+        if len(computed) < len(self.num_computed):
+            whole = self.num_computed.copy()
+            whole[first_row : first_row + len(computed)] = computed
+            computed = whole
+        self.num_computed = computed
 
     def pop_last(self) -> Sequence:
         """Take the last row out, its counters written back."""

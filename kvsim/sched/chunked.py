@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvsim.plan import UNBOUNDED, StepPlan, ones
+from kvsim.plan import UNBOUNDED, StepPlan
 from kvsim.protocols import Admission, KVAllocator
 from kvsim.request import Sequence
 from kvsim.sched.base import SchedulerBase
@@ -53,7 +53,7 @@ class ChunkedScheduler(SchedulerBase):
         if not counts:
             return self._empty_plan()
         if len(counts) == rows == decodes and not self._partial:
-            return self._plan(0, ones(rows), ones(rows), decodes, max(1, steps))
+            return self._plan_decodes(steps)
         return self._plan_chunks(counts, decodes)
 
     def _schedule_running(self) -> list[int]:

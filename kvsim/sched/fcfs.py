@@ -42,7 +42,7 @@ class FCFSScheduler(SchedulerBase):
         if self._prefill_first:
             admitted = self._admit(batched=0)
             if admitted:
-                return self._plan_batch(0, admitted, 1, first_row=len(self.running) - len(admitted))
+                return self._plan_prompts(0, admitted)
             steps = self._make_room()
         else:
             steps = self._make_room()
@@ -50,10 +50,10 @@ class FCFSScheduler(SchedulerBase):
             if self.waiting and not self._preempted:
                 admitted = self._admit(batched=decodes)
                 if admitted:
-                    return self._plan_batch(decodes, admitted, 1)
+                    return self._plan_prompts(decodes, admitted)
         if not self.running:
             return self._empty_plan()
-        return self._plan_batch(len(self.running), [], max(1, steps))
+        return self._plan_decodes(steps)
 
     def _make_room(self) -> int:
         """One more token for every running sequence; how many such rounds fit (0: the room was hard won)."""

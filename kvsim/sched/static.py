@@ -49,7 +49,7 @@ class StaticScheduler(SchedulerBase):
             return self._empty_plan()
         self.running.append(batch)
         lengths = [seq.num_tokens for seq in batch]
-        plan = self._plan_batch(0, batch, 1)
+        plan = self._plan_prompts(0, batch)
         return plan._replace(padding_tokens=max(lengths) * len(lengths) - sum(lengths))
 
     def update(self, plan: StepPlan, result: StepResult, now: int) -> list[Sequence]:

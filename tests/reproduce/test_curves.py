@@ -28,8 +28,8 @@ class Formula:
         return [function(item) for item in items]
 
 
-CROSSING = Curve("A", "a", ((1.0, 0.05), (2.0, 0.1), (3.0, 0.4)))
-OPEN = Curve("B", "b", ((1.0, 0.05), (2.0, 0.1)))
+CROSSING = Curve("A", "orca_max", ((1.0, 0.05), (2.0, 0.1), (3.0, 0.4)))
+OPEN = Curve("B", "vllm_v1", ((1.0, 0.05), (2.0, 0.1)))
 
 
 def exponential(threshold: float) -> Callable[[str, float], float]:
@@ -70,7 +70,7 @@ def test_a_curve_that_never_reaches_the_level_has_no_rate() -> None:
 
 def test_panel() -> None:
     outcome, rates = compare_curves(Formula(exponential(2.4)), "fig0", [CROSSING, OPEN])  # type: ignore[arg-type]
-    assert rates == pytest.approx({"a": 2.4, "b": 2.4})
+    assert rates == pytest.approx({"orca_max": 2.4, "vllm_v1": 2.4})
     assert [row.verdict for row in outcome.rows] == ["pass", "pass"]
     assert [marker.rate for marker in outcome.markers if marker[:2] == ("A", "paper")] == [1.0, 2.0, 3.0]
     ours = [marker.rate for marker in outcome.markers if marker[:2] == ("B", "kvsim")]

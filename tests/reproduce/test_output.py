@@ -20,12 +20,13 @@ ROWS = [
     Row("rate", None, 3.25, "req/s", None, note="off the axis."),
     Row("internal", 0.0, 0.25, "%", Band.absolute(0, 5), digits=1),
 ]
-CURVE = {"vLLM": [(1.0, 0.04), (2.0, 1.12)]}
+CURVE = {"vllm_paper": [(1.0, 0.04), (2.0, 1.12)]}
+LABELS = {"vllm_paper": "vLLM"}
 
 
 def outcome() -> Outcome:
     markers = [Marker("vLLM", "paper", 1.0, 0.04)]
-    return Outcome(ROWS, lambda: latency_curves(CURVE, CURVE, 0.2, 1.0), markers)
+    return Outcome(ROWS, lambda: latency_curves(CURVE, CURVE, LABELS, 0.2, 1.0), markers)
 
 
 FIGURE = Figure("fig0", "a title", "a source", lambda _: outcome())
@@ -102,7 +103,7 @@ def test_table() -> None:
 
 
 def test_a_drawing_cuts_the_axis_where_the_paper_does() -> None:
-    axes = latency_curves(CURVE, CURVE, 0.2, 1.0)
+    axes = latency_curves(CURVE, CURVE, LABELS, 0.2, 1.0)
     assert axes.get_ylim() == (0, 1.0)
     assert axes.get_xlim() == pytest.approx((0, 2.2))
 

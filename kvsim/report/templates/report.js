@@ -16,6 +16,7 @@ function theme() {
     font: { color: colour("--text"), family: "system-ui, sans-serif", size: 12 },
     hoverlabel: { bgcolor: colour("--page"), bordercolor: colour("--line"), font: { color: colour("--text") } },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--muted"), activecolor: colour("--text") },
     margin: { l: 50, r: 12, t: 12, b: 44 }, xaxis: axis, yaxis: axis, yaxis2: axis,
   };
 }
@@ -28,7 +29,9 @@ function draw(source) {
   const data = spec.data[figure.querySelector("select")?.value ?? source.dataset.chosen];
   for (const trace of data) if (hidden.includes(trace.legendgroup)) trace.visible = false;
   Plotly.react(source.dataset.for, data, merge(theme(), spec.layout), {
-    responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
+    displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false,
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
   });
 }
 

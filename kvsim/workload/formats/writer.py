@@ -15,7 +15,7 @@ from kvsim.workload.base import NANOSECONDS
 from kvsim.workload.formats.row import ARRIVAL, COLUMNS, Row
 
 ROW_GROUP = 32_768
-MAX_TEXT = 16 << 20
+MAX_TEXT = 4 << 20
 """Characters of hash ids after which a row group ends early."""
 
 SUFFIXES = (".parquet", ".csv")

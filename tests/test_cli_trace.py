@@ -1,0 +1,189 @@
+"""`kvsim trace`: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from kvsim import cli
+
+PAIR = '{"instruction": "Say something.", "output": "Something."}'
+LINE = '{"timestamp": %d, "input_length": 600, "output_length": 5, "hash_ids": [1, %d]}\n'
+MOONCAKE = "".join(LINE % (second * 1000, second) for second in range(20))
+
+
+class Reply(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Reply]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """Calls kvsim inside this process, in a folder of two traces."""
+    monkeypatch.chdir(tmp_path)
+    Path("texts").write_text(f"[{PAIR}]")
+    Path("mooncake.jsonl").write_text(MOONCAKE)
+
+    def run(*arguments: str) -> Reply:
+        monkeypatch.setattr(sys, "argv", ["kvsim", *arguments])
+        try:
+            code = cli.main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        return Reply(code, *capfd.readouterr())
+
+    return run
+
+
+def names() -> set[str]:
+    return {path.name for path in Path.cwd().iterdir()} - {"texts", "mooncake.jsonl"}
+
+
+def test_import_and_replay(call: Call) -> None:
+    reply = call("trace", "import", "mooncake.jsonl")
+    assert reply == (0, "", "mooncake.trace.parquet: 20 rows from mooncake.jsonl (mooncake)\n")
+    assert names() == {"mooncake.trace.parquet"}
+    reply = call("run", "workload=trace", "workload.path=mooncake.trace.parquet", "output=json", "hydra.run.dir=out")
+    assert reply.code == 0 and json.loads(reply.out)[0]["completed"] == 20
+
+
+def test_import_tells_how_texts_were_counted(call: Call) -> None:
+    reply = call("trace", "import", "texts", "-o", "out.csv")
+    assert reply.code == 0
+    assert reply.err.splitlines() == [
+        "lengths are a token for every 4 characters; --tokenizer opt or a tokenizer.json counts exactly",
+        "out.csv: 1 rows from texts (alpaca)",
+    ]
+    assert Path("out.csv").read_text() == "num_prompt_tokens,num_output_tokens\n4,3\n"
+    reply = call("run", "workload=trace", "workload.path=out.csv")
+    assert (reply.code, reply.err.count("\n")) == (2, 1)
+    assert "has no arrival times; give them with workload.arrivals=poisson rate=2" in reply.err
+
+
+def test_a_raw_trace_given_to_run_names_the_remedy(call: Call) -> None:
+    reply = call("run", "workload=trace", "workload.path=mooncake.jsonl")
+    assert reply.code == 2 and "kvsim trace import turns other formats into a trace table" in reply.err
+
+
+def test_bad_rows_are_told(call: Call) -> None:
+    bad = '{"timestamp": -1}\n' * 4
+    Path("bad").write_text(MOONCAKE + bad)
+    reply = call("trace", "import", "bad", "-o", "out.csv")
+    assert reply.code == 2 and reply.err.count("\n") == 1 and "bad, line 21, column timestamp: '-1'" in reply.err
+    assert names() == {"bad"}
+    reply = call("trace", "import", "bad", "-o", "out.csv", "--skip-bad-rows")
+    assert reply.code == 0
+    assert reply.err.startswith("bad rows skipped: 4 (line 21, column timestamp: '-1' is")
+    assert "; line 23, " in reply.err and "line 24" not in reply.err and ", ...)\n" in reply.err
+
+
+def test_what_was_left_out_is_told(call: Call) -> None:
+    Path("burst").write_text("Timestamp,Model,Request tokens,Response tokens\n1,A,2,3\n2,A,2,0\n3,A,0,0\n")
+    reply = call("trace", "import", "burst", "-o", "out.csv")
+    assert reply.err.startswith("left out: 2 failed requests (no tokens)\n")
+
+
+def test_stats(call: Call) -> None:
+    reply = call("trace", "stats", "mooncake.jsonl")
+    assert reply.code == 0 and reply.err == ""
+    shown = dict(line.rsplit(maxsplit=1) for line in reply.out.splitlines() if line and not line.startswith(" "))
+    assert shown["format"] == "mooncake" and shown["rows"] == "20" and shown["sessions"] == "-"
+    assert shown["repeated blocks"] == "50.00%"  # 19 times block 1; its own second block repeats once
+    reply = call("trace", "stats", "mooncake.jsonl", "--json")
+    figures = json.loads(reply.out)
+    assert figures["format"] == "mooncake" and figures["mean_rate"] == pytest.approx(20 / 19)
+    assert figures["cv_of_gaps"] == 0 and figures["sessions"] is None
+    assert names() == set()
+
+
+@pytest.mark.parametrize("trace", ["mooncake.jsonl", "texts"])
+def test_plot(call: Call, trace: str) -> None:
+    assert call("trace", "stats", trace, "--plot", "figure.png").code == 0
+    assert Path("figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("table", "flags", "overrides"),
+    [
+        ("out.csv", "--rate 4 --num-requests 200 --seed 7", "rate=4 num_requests=200 seed=7"),
+        (
+            "out.parquet",
+            "--rate 3 --duration 40 --arrivals gamma --cv 3 --lengths sharegpt_llama",
+            "workload=sharegpt_llama rate=3 duration=40 workload.arrivals=gamma workload.cv=3",
+        ),
+        (
+            "out.parquet",
+            "--arrivals all_at_once --num-requests 50 --lengths alpaca",
+            "workload=alpaca workload.arrivals=all_at_once num_requests=50",
+        ),
+        ("out.csv", "--arrivals constant --rate 7 --duration 9", "workload.arrivals=constant rate=7 duration=9"),
+    ],
+    ids=["poisson", "gamma", "all at once", "constant"],
+)
+def test_synthesized_requests_are_those_of_the_workload(call: Call, table: str, flags: str, overrides: str) -> None:
+    assert call("trace", "synth", "-o", table, *flags.split()).code == 0
+    assert call("run", *overrides.split(), "hydra.run.dir=generated").code == 0
+    assert call("run", "workload=trace", f"workload.path={table}", "hydra.run.dir=replayed").code == 0
+    for name in ("requests.parquet", "steps.parquet", "memory.parquet"):
+        assert Path("generated", name).read_bytes() == Path("replayed", name).read_bytes()
+
+
+BAD_INPUT = [
+    (["imprt", "texts"], "unknown trace command 'imprt'; did you mean 'import'?"),
+    (["import"], "the following arguments are required: FILE"),
+    (["import", "texts", "--tokeniser", "opt"], "unknown option '--tokeniser'; did you mean '--tokenizer'?"),
+    (["import", "texts", "--format", "alpacka"], "must be one of auto, sharegpt"),
+    (["import", "texts", "--format", "alpacka"], "did you mean 'alpaca'?"),
+    (["import", "texts", "--max-bytes", "0"], "--max-bytes 0: must be at least 1"),
+    (["import", "texts", "--max-bytes", "x"], "invalid int value: 'x'"),
+    (["import", "texts", "--tokenizer", "none.json"], "none.json: no such file"),
+    (["import", "mooncake.jsonl", "--tokenizer", "chars4"], "holds token counts; drop the option"),
+    (["import", "none"], "none: no such file"),
+    (["import", "texts", "-o", "texts"], "must end in .parquet or .csv"),
+    (["import", "texts", "-o", "no/where.csv"], "cannot be written"),
+    (["import", "texts", "more"], "unrecognized arguments: more"),
+    (["stats", "texts", "--plot", "x.gif"], "--plot x.gif: must end in .png, .svg, .pdf"),
+    (["stats", "texts", "--plot", "no/x.png"], "--plot no/x.png: there is no folder no"),
+    (["synth", "-o", "x.csv", "--rate", "1"], "one of the arguments --num-requests --duration is required"),
+    (["synth", "-o", "x.csv", "--rate", "1", "--num-requests", "1", "--duration", "1"], "not allowed with argument"),
+    (["synth", "-o", "x.csv", "--num-requests", "1"], "--rate is not given: poisson arrivals need requests a second"),
+    (["synth", "-o", "x.csv", "--num-requests", "0", "--rate", "1"], "num_requests=0: must be an integer from 1"),
+    (["synth", "-o", "x.csv", "--num-requests", "1", "--rate", "nan"], "rate=nan: must be a number from"),
+    (["synth", "-o", "x.csv", "--num-requests", "1", "--rate", "1", "--seed", "-1"], "seed=-1"),
+    (["synth", "-o", "x.csv", "--duration", "1e-9", "--rate", "1"], "x.csv: would have no rows"),
+    (["synth", "-o", "x.csv", "--num-requests", "1", "--arrivals", "posson"], "did you mean 'poisson'?"),
+    (["synth", "--rate", "1", "--num-requests", "1"], "required: -o"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "expected"), BAD_INPUT, ids=[" ".join(words) for words, _ in BAD_INPUT])
+def test_bad_input_is_one_line_and_leaves_nothing(call: Call, arguments: list[str], expected: str) -> None:
+    reply = call("trace", *arguments)
+    assert reply.code == 2 and reply.out == ""
+    last = reply.err.splitlines()[-1]
+    assert last.startswith("kvsim: ") and expected in last and "Traceback" not in reply.err
+    assert names() == set()
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["import", "--help"], ["stats", "-h"], ["synth", "--help"]])
+def test_help(call: Call, words: list[str]) -> None:
+    reply = call("trace", *words)
+    assert (reply.code, reply.err) == (0, "") and reply.out.startswith("usage: kvsim trace")
+
+
+def test_the_input_is_never_overwritten(call: Call) -> None:
+    Path("in.csv").write_text("num_prompt_tokens,num_output_tokens\n1,2\n")
+    reply = call("trace", "import", "in.csv", "-o", "in.csv")
+    assert reply.code == 2 and "is the file that is read" in reply.err
+    Path("in.png").write_text("num_prompt_tokens,num_output_tokens\n1,2\n")
+    reply = call("trace", "stats", "in.png", "--plot", "in.png")
+    assert reply.code == 2 and Path("in.png").read_text().startswith("num_prompt")
