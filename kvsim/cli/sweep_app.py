@@ -23,8 +23,9 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from kvsim.cli.app import unusable
+from kvsim.cli.check import check_points
 from kvsim.cli.explain import explain
-from kvsim.cli.grid import check_points, expand
+from kvsim.cli.grid import expand
 from kvsim.cli.sweep_job import sweep_job
 from kvsim.errors import ConfigError
 from kvsim.progress import progress_bar

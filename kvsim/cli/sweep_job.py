@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from kvsim.cli.check import swept_values
 from kvsim.cli.folder import run_environment, save_config
-from kvsim.cli.grid import swept_values
 from kvsim.config import build
 from kvsim.results import RunFolder
 

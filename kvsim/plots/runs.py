@@ -100,7 +100,7 @@ def memory_over_time(timeline: Timeline, axes: Axes | None = None) -> Axes:
         linewidth=0,
     )
     axes.set_ylim(0, 100)
-    axes.set_title(timeline.legend.label, fontsize=9, loc="left")
+    axes.set_title(timeline.legend.label, fontsize=9, loc="left", pad=20)
     _finish(axes, "Time, s", "KV memory, % of the pool")
     return _finish_timeline(axes, timeline)
 

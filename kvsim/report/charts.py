@@ -36,7 +36,8 @@ class Charts:
 
     Attributes:
         curves: metric -> a curve a series.
-        place: where along the axis `splits` and `timelines` are taken.
+        place: where along the axis `timelines` are taken, and which place is shown first of what can be chosen.
+        splits: place -> the split of every series there.
         distributions: place -> TTFT, TPOT, E2EL -> a distribution a series, seeds pooled.
         timelines: the run with the first seed of each series.
         notes: what could not be shown, and why.
@@ -45,7 +46,7 @@ class Charts:
     setting: Setting
     curves: dict[str, list[Curve]]
     place: float | None
-    splits: list[Split]
+    splits: dict[float | None, list[Split]]
     distributions: dict[float | None, dict[str, list[Distribution]]]
     timelines: list[Timeline]
     notes: list[str]
@@ -71,7 +72,7 @@ def _gather(setting: Setting, quantiles: int, buckets: int) -> Charts:
         setting=setting,
         curves={metric: [_curve(series, metric) for series in setting.series] for metric in CURVES},
         place=place,
-        splits=[split for legend, point in chosen if (split := _split(legend, point)) is not None],
+        splits={x: _splits(setting, x) for x in setting.places},
         distributions={x: _distributions(setting, x, quantiles, notes) for x in setting.places},
         timelines=_timelines([(legend, point.runs[0]) for legend, point in chosen], buckets, notes),
         notes=notes,
@@ -99,10 +100,15 @@ def _curve(series: Series, metric: str) -> Curve:
     return Curve(series.legend, x, value, low, high, np.array([p.num_saturated > 0 for p in points], dtype=np.bool_))
 
 
-def _split(legend: Legend, point: Point) -> Split | None:
-    estimates = {name: point.estimate(f"kv_{name}_frac") for name in SHARES}
-    shares = {name: estimate.mean for name, estimate in estimates.items() if estimate}
-    return Split(legend, shares) if len(shares) == len(SHARES) else None
+def _splits(setting: Setting, place: float | None) -> list[Split]:
+    splits = []
+    for series in setting.series:
+        point = series.at(place)
+        estimates = {name: point.estimate(f"kv_{name}_frac") if point else None for name in SHARES}
+        shares = {name: estimate.mean for name, estimate in estimates.items() if estimate}
+        if len(shares) == len(SHARES):
+            splits.append(Split(series.legend, shares))
+    return splits
 
 
 def _distributions(

@@ -21,11 +21,11 @@ def facts(settings: Sequence[Setting]) -> Facts:
         ("Systems", ", ".join(dict.fromkeys(systems))),
         ("Model", _unique(setting.model for setting in settings)),
         ("Hardware", _unique(setting.hardware for setting in settings)),
-        ("KV memory", _unique(map(_pool, runs))),
+        ("KV memory", "varied" if any(axis.startswith("kv.") for axis in varied) else _unique(map(_pool, runs))),
         ("Workload", _unique(setting.workload for setting in settings)),
         ("Request rate", _numbers((run.summary["rate"] for run in runs), " req/s", "as in the trace")),
         *((axis, _numbers(places, "", "null")) for axis, places in varied.items()),
-        ("Seeds", _unique(str(run.summary.get("seed")) for run in runs)),
+        ("Seeds", ", ".join(_seeds(runs))),
         ("Requests a run", requests(runs)),
         ("Warm-up", warmup(runs)),
         ("Step times", _unique(str(run.config.get("cost", "not recorded")) for run in runs)),
@@ -38,7 +38,7 @@ def facts(settings: Sequence[Setting]) -> Facts:
 def caption(setting: Setting, points: Iterable[Point]) -> str:
     """Trace, model, device, seeds, number of requests, warm-up and version behind a figure."""
     runs = [run for point in points for run in point.runs]
-    seeds = list(dict.fromkeys(str(run.summary.get("seed")) for run in runs))
+    seeds = _seeds(runs)
     return (
         f"{setting.title}; seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}; {requests(runs)} requests a run; "
         f"warm-up {warmup(runs)}; kvsim {version(runs)}."
@@ -63,6 +63,10 @@ def warmup(runs: Sequence[FinishedRun]) -> str:
 def version(runs: Sequence[FinishedRun]) -> str:
     """Versions of kvsim that simulated the runs."""
     return _unique(run.version or "unknown" for run in runs)
+
+
+def _seeds(runs: Iterable[FinishedRun]) -> list[str]:
+    return list(dict.fromkeys(str(run.summary.get("seed")) for run in runs))
 
 
 def _pool(run: FinishedRun) -> str:

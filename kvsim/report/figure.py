@@ -33,11 +33,19 @@ class Key:
 
 @dataclass(frozen=True)
 class Plot:
-    """One drawing: `label` describes it to who cannot see it; `spec` is JSON, its data one list a choice."""
+    """One drawing.
+
+    Attributes:
+        label: describes it to who cannot see it.
+        spec: JSON, its data one list of traces a choice.
+        tall: it has two panels.
+        bars: horizontal bars, which its height depends on.
+    """
 
     label: str
     spec: str
     tall: bool = False
+    bars: int = 0
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def _section(charts: Charts) -> Section:
     figures = []
     if any(len(curve.x) for curve in charts.curves["mean_batch_size"]):
         figures += curve_figures(charts)
-    if charts.splits:
+    if any(charts.splits.values()):
         figures.append(split_figure(charts))
     if any(parts["TTFT"] for parts in charts.distributions.values()):
         figures.append(cdf_figure(charts))

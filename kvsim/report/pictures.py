@@ -37,13 +37,11 @@ def _figures(charts: Charts) -> Iterator[tuple[str, Axes]]:
             median, p99 = curves[f"median_{name}_ms"], curves[f"p99_{name}_ms"]
             yield name, runs.latency_percentiles(median, p99, name.upper(), xlabel)
         yield "batch_size", runs.batch_size(curves["mean_batch_size"], xlabel)
-    if charts.splits:
-        yield "kv_split", runs.kv_split(charts.splits)
+    if splits := charts.splits[charts.place]:
+        yield "kv_split", _placed(runs.kv_split(splits), charts)
     for name in LATENCIES:
         if parts := charts.distributions[charts.place][name]:
-            axes = runs.latency_cdf(parts, name)
-            axes.set_title(f"At {place_text(charts.setting, charts.place)}", fontsize=9, loc="left")
-            yield f"{name.lower()}_cdf", axes
+            yield f"{name.lower()}_cdf", _placed(runs.latency_cdf(parts, name), charts)
     for timeline in charts.timelines:
         axes = runs.new_axes(height=5)
         upper, lower = axes.figure.subplots(2, sharex=True, height_ratios=(2, 1))
@@ -51,6 +49,11 @@ def _figures(charts: Charts) -> Iterator[tuple[str, Axes]]:
         runs.memory_over_time(timeline, upper).set_xlabel("")
         runs.queue_over_time(timeline, lower)
         yield f"timeline-{_slug(timeline.legend.label)}", upper
+
+
+def _placed(axes: Axes, charts: Charts) -> Axes:
+    axes.set_title(f"At {place_text(charts.setting, charts.place)}", fontsize=9, loc="left", y=1, pad=22)
+    return axes
 
 
 def _png(axes: Axes) -> bytes:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from kvsim.plots.colours import MEMORY
-from kvsim.plots.data import Distribution, Timeline
-from kvsim.report.charts import Charts, axis_label, place_text
+from kvsim.plots.data import Distribution, Split, Timeline
+from kvsim.plots.runs import LABELLED_PERCENT
+from kvsim.report.charts import SHARES, Charts, axis_label, place_text
 from kvsim.report.facts import caption
 from kvsim.report.figure import Figure, Plot, Spec, dash, memory_keys, numbers, series_keys, spec
 from kvsim.report.points import Point
@@ -12,44 +16,54 @@ from kvsim.report.samples import LATENCIES
 
 
 def split_figure(charts: Charts) -> Figure:
-    """Memory classes as bars of 100 %."""
-    splits = charts.splits
-    labels = [split.legend.label for split in splits]
-    traces = []
-    for name in splits[0].shares:
-        shares = [100 * split.shares[name] for split in splits]
-        traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": MEMORY[name].label,
-                "legendgroup": MEMORY[name].label,
-                "y": labels,
-                "x": numbers(shares),
-                "text": [f"{share:.0f}" if share >= 6 else "" for share in shares],
-                "textposition": "inside",
-                "insidetextanchor": "middle",
-                "textangle": 0,
-                "marker": {"color": MEMORY[name].light},
-                "hovertemplate": "%{x:.1f} %",
-            }
-        )
+    """Memory classes as bars of 100 %, at a place to choose."""
+    places = [place for place, splits in charts.splits.items() if splits]
+    first = _first(places, charts)
     layout = {
         "barmode": "stack",
         "bargap": 0.3,
         "xaxis": {"title": {"text": "KV memory, % of the pool"}, "range": [0, 100]},
-        "yaxis": {"autorange": "reversed", "automargin": True},
+        "yaxis": {"autorange": "reversed"},
     }
+    data = [[_split_trace(charts.splits[place], name) for name in SHARES] for place in places]
     told = "; ".join(
-        f"{split.legend.label}: {', '.join(f'{MEMORY[n].label} {s:.0%}' for n, s in split.shares.items())}"
-        for split in splits
+        f"{split.legend.label}: {', '.join(f'{MEMORY[name].label} {share:.0%}' for name, share in split.shares.items())}"
+        for split in charts.splits[places[first]]
     )
-    text = (
-        "Average over time, in the classes of the vLLM paper; memory that is cached or rounded away is in the last. "
-        f"{caption(charts.setting, _points(charts))}"
+    text = "Average over time, in the classes of the vLLM paper; what is cached or lost to rounding is in the last."
+    return Figure(
+        title="Where the KV memory is",
+        plots=[
+            Plot(
+                label=f"Stacked bars. At {place_text(charts.setting, places[first])}, {told}.",
+                spec=spec(data, layout),
+                bars=max(map(len, charts.splits.values())),
+            )
+        ],
+        keys=memory_keys(SHARES),
+        caption=f"{text} {caption(charts.setting, _points(charts))}",
+        choices=[place_text(charts.setting, place) for place in places],
+        chosen=first,
+        choices_label=axis_label(charts.setting),
     )
-    title = f"Where the KV memory is, at {place_text(charts.setting, charts.place)}"
-    return Figure(title, [Plot(f"Stacked bars. {told}.", spec([traces], layout))], memory_keys(splits[0].shares), text)
+
+
+def _split_trace(splits: Sequence[Split], name: str) -> Spec:
+    shares = [100 * split.shares[name] for split in splits]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": MEMORY[name].label,
+        "legendgroup": MEMORY[name].label,
+        "y": [split.legend.label for split in splits],
+        "x": numbers(shares),
+        "text": [f"{share:.0f}" if share >= LABELLED_PERCENT else "" for share in shares],
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "marker": {"color": MEMORY[name].light},
+        "hovertemplate": "%{x:.1f} %",
+    }
 
 
 def cdf_figure(charts: Charts) -> Figure:
@@ -64,15 +78,14 @@ def cdf_figure(charts: Charts) -> Figure:
         }
         plots.append(Plot(f"Cumulative distribution of {name}, a curve a system.", spec(data, layout)))
     legends = [series.legend for series in charts.setting.series]
-    points = [point for series in charts.setting.series for point in series.points]
-    text = f"Completed requests, seeds pooled. E2EL: arrival to last token. {caption(charts.setting, points)}"
+    text = f"Completed requests, seeds pooled. E2EL: arrival to last token. {caption(charts.setting, _points(charts))}"
     return Figure(
         title="Distribution of latencies over requests",
         plots=plots,
         keys=series_keys(legends),
         caption=text,
         choices=[place_text(charts.setting, place) for place in places],
-        chosen=places.index(charts.place) if charts.place in places else 0,
+        chosen=_first(places, charts),
         choices_label=axis_label(charts.setting),
     )
 
@@ -95,11 +108,12 @@ def timeline_figure(charts: Charts) -> Figure:
     """Memory and queue of a run a series over time."""
     names = [name for name in MEMORY if any(name in timeline.memory for timeline in charts.timelines)]
     top = max(float(max(timeline.waiting.max(), timeline.running.max())) for timeline in charts.timelines)
-    seed = _points(charts)[0].runs[0].summary.get("seed")
+    points = [point for series in charts.setting.series if (point := series.at(charts.place)) is not None]
+    shown = [replace(point, runs=point.runs[:1]) for point in points]
     text = (
-        f"The run with seed {seed}, until the first system was done; of every pixel the steps with the most and "
+        f"One run a system, until the first system was done; of every pixel the steps with the most and "
         "the least memory and queue. Below: requests running (full line) and waiting (dotted). "
-        f"{caption(charts.setting, _points(charts))}"
+        f"{caption(charts.setting, shown)}"
     )
     title = f"Memory and queue over time, at {place_text(charts.setting, charts.place)}"
     return Figure(title, [_timeline_plot(one, top) for one in charts.timelines], memory_keys(names), text)
@@ -150,5 +164,9 @@ def _timeline_plot(timeline: Timeline, top: float) -> Plot:
     return Plot(label, spec([traces], layout), tall=True)
 
 
+def _first(places: Sequence[float | None], charts: Charts) -> int:
+    return places.index(charts.place) if charts.place in places else 0
+
+
 def _points(charts: Charts) -> list[Point]:
-    return [point for series in charts.setting.series if (point := series.at(charts.place)) is not None]
+    return [point for series in charts.setting.series for point in series.points]

@@ -51,10 +51,11 @@ class BinnedLengths:
         self._outputs = _pieces(edges, np.array(model["output_means"]))
 
     def draw(self, rng: np.random.Generator, count: int) -> tuple[IntArray, IntArray]:
-        """See `LengthModel`; input + output never exceeds the limit of the model's rule."""
+        """See `LengthModel`; input + output never exceeds the limit of the model's rule, each is at least 1."""
         chosen = np.searchsorted(self._cumulative, rng.integers(self._cumulative[-1], size=count), side="right")
         inputs = _within(self._inputs[self._bins[chosen, 0]], rng.random(count))
         outputs = _within(self._outputs[self._bins[chosen, 1]], rng.random(count))
+        inputs = np.minimum(inputs, self._max_total - 1)
         return inputs, np.minimum(outputs, self._max_total - inputs)
 
 

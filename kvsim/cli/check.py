@@ -1,0 +1,131 @@
+"""All points of a sweep, composed and built before the first of them runs."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.singleton import Singleton
+from hydra.core.utils import setup_globals
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from kvsim.cli.explain import explain
+from kvsim.cli.folder import run_environment
+from kvsim.cli.grid import Grid
+from kvsim.config import build
+from kvsim.errors import ConfigError
+from kvsim.run import Label
+from kvsim.sweep import Point
+
+log = logging.getLogger(__name__)
+
+CHUNK = 4
+"""Points that a process checks at once, a tenth of a second each."""
+
+Overrides = tuple[str, ...]
+
+
+class Checked(NamedTuple):
+    """A point, or what is wrong with it, and what its configuration warns of."""
+
+    point: Point | None
+    problem: str
+    warnings: list[str]
+
+
+def check_points(loader: ConfigLoader, master: DictConfig, grid: Grid, swept_keys: Sequence[str]) -> list[Point]:
+    """All points of the grid. A warning that several of them cause is given once.
+
+    Raises:
+        ConfigError: a point that cannot run, or two that are the same.
+    """
+    points: dict[str, Point] = {}
+    warnings: dict[str, None] = {}
+    check = functools.partial(_check_point, loader, master, swept_keys)
+    for checked in _map(check, itertools.product(*grid.values()), master):
+        if checked.point is None:
+            raise ConfigError(checked.problem)
+        if checked.point.folder in points:
+            raise ConfigError(f"point {checked.point}: is twice in the grid; give every value once")
+        points[checked.point.folder] = checked.point
+        warnings |= dict.fromkeys(checked.warnings)
+    for warning in warnings:
+        log.warning("%s", warning)
+    return list(points.values())
+
+
+def _map(
+    check: Callable[[Overrides], Checked], combinations: Iterable[Overrides], master: DictConfig
+) -> Iterator[Checked]:
+    """What `check` says of each, in their order; in the processes that will carry out the runs, if joblib has some."""
+    if master.hydra.runtime.choices["hydra/launcher"] != "joblib":
+        return map(check, combinations)
+    from joblib import Parallel, delayed
+
+    state = Singleton.get_state()
+    rest = iter(combinations)
+    chunks = iter(lambda: list(itertools.islice(rest, CHUNK)), [])
+    parallel = Parallel(n_jobs=master.hydra.launcher.n_jobs)
+    return itertools.chain.from_iterable(parallel(delayed(_check_chunk)(check, chunk, state) for chunk in chunks))
+
+
+def _check_chunk(
+    check: Callable[[Overrides], Checked], chunk: Sequence[Overrides], state: dict[Any, Any]
+) -> list[Checked]:
+    setup_globals()
+    Singleton.set_state(state)
+    return list(map(check, chunk))
+
+
+def _check_point(loader: ConfigLoader, master: DictConfig, swept_keys: Sequence[str], overrides: Overrides) -> Checked:
+    with _collected_warnings() as warnings:
+        try:
+            config = loader.load_sweep_config(master, list(overrides))
+            HydraConfig.instance().set_config(config)
+            choices = config.hydra.runtime.choices
+            cfg = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+            if OmegaConf.select(config, "hydra.sweeper.params") != OmegaConf.select(master, "hydra.sweeper.params"):
+                experiment = choices["experiment"]
+                raise ConfigError(f"experiment={experiment}: holds a sweep of its own; give no other beside it")
+            build(cfg, workload_name=choices["workload"])
+            digest = str(run_environment(cfg, [])["config_digest"])
+            return Checked(Point(overrides, swept_values(cfg, choices, swept_keys), digest), "", warnings)
+        except (HydraException, OmegaConfBaseException) as error:
+            problem = explain(error, overrides)
+        except ConfigError as error:
+            problem = str(error)
+    varied = [word for word in overrides if word.partition("=")[0].lstrip("+") in swept_keys]
+    return Checked(None, f"point {' '.join(varied)}: {problem}" if varied else problem, warnings)
+
+
+def swept_values(cfg: DictConfig, choices: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Label]:
+    """What the swept keys are in this configuration: a group's option, or a value; a list as text."""
+    values: dict[str, Label] = {}
+    for key in keys:
+        value = choices[key] if key in choices else OmegaConf.select(cfg, key)
+        values[key] = value if value is None or isinstance(value, str | int | float) else str(value)
+    return values
+
+
+@contextmanager
+def _collected_warnings() -> Iterator[list[str]]:
+    """Inside, what kvsim logs goes to this list."""
+    messages: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("kvsim")
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield messages
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = True
