@@ -6,8 +6,9 @@ PYTEST_ARGS ?=
 
 .PHONY: demo test lint clean
 
-demo: $(VENV)/.core ## five systems on one workload, in one table
-	@$(BIN)/python -m kvsim.demo
+demo: $(VENV)/.report ## five systems at four rates: a table, and a page whose path is the last line
+	@$(BIN)/kvsim sweep experiment=quickstart hydra.sweep.dir=outputs/demo
+	@$(BIN)/kvsim report outputs/demo -o outputs/demo/report.html
 
 test: $(VENV)/.dev
 	$(BIN)/pytest $(PYTEST_ARGS)
@@ -22,11 +23,11 @@ clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
-$(VENV)/.core: pyproject.toml
+$(VENV)/.report: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[report]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.core
+$(VENV)/.dev: $(VENV)/.report
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@

@@ -230,8 +230,8 @@ def test_help_names_every_group_option_and_key(call: Call) -> None:
 @pytest.mark.parametrize(
     ("line", "choices"),
     [
-        ("kvsim ", "run"),
-        ("kvsim r", "run"),
+        ("kvsim ", " ".join(cli.COMMANDS)),
+        ("kvsim ru", "run"),
         ("kvsim run system=orca", "system=orca_max system=orca_oracle system=orca_pow2"),
         ("kvsim run rate=1 kv.num", "kv.num_blocks= kv.num_slots="),
     ],

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvsim.errors import ConfigError
 from kvsim.plots.data import Curve, Distribution, Legend, Split, Timeline
-from kvsim.report.points import RATE, Point, Series, Setting
+from kvsim.report.points import RATE, Series, Setting
 from kvsim.report.runs import FinishedRun
 from kvsim.report.samples import LATENCIES, Steps, distribution, latencies_ms
 
@@ -24,9 +24,9 @@ CURVES = (
 SHARES = ("token_state", "reserved", "internal", "external")
 
 MAX_QUANTILES = 201
-ALL_QUANTILES = 60_000
+ALL_QUANTILES = 40_000
 MAX_BUCKETS = 400
-ALL_BUCKETS = 5_000
+ALL_BUCKETS = 4_000
 """Bounds a figure and a report: together they keep the page below 8 MB, 4.8 MB of which are Plotly's."""
 
 

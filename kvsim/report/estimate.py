@@ -45,4 +45,5 @@ def student_t(freedom: int) -> float:
     z = NormalDist().inv_cdf(0.975)
     first = (z**3 + z) / (4 * freedom)
     second = (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-    return z + first + second
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
+    return z + first + second + third

@@ -38,7 +38,7 @@ def _figures(charts: Charts) -> Iterator[tuple[str, Axes]]:
             yield name, runs.latency_percentiles(median, p99, name.upper(), xlabel)
         yield "batch_size", runs.batch_size(curves["mean_batch_size"], xlabel)
     if splits := charts.splits[charts.place]:
-        yield "kv_split", _placed(runs.kv_split(splits), charts)
+        yield "kv_split", _placed(runs.kv_split(splits), charts, pad=22)
     for name in LATENCIES:
         if parts := charts.distributions[charts.place][name]:
             yield f"{name.lower()}_cdf", _placed(runs.latency_cdf(parts, name), charts)
@@ -51,8 +51,8 @@ def _figures(charts: Charts) -> Iterator[tuple[str, Axes]]:
         yield f"timeline-{_slug(timeline.legend.label)}", upper
 
 
-def _placed(axes: Axes, charts: Charts) -> Axes:
-    axes.set_title(f"At {place_text(charts.setting, charts.place)}", fontsize=9, loc="left", y=1, pad=22)
+def _placed(axes: Axes, charts: Charts, pad: float = 6) -> Axes:
+    axes.set_title(f"At {place_text(charts.setting, charts.place)}", fontsize=9, loc="left", y=1, pad=pad)
     return axes
 
 

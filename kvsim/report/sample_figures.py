@@ -26,10 +26,7 @@ def split_figure(charts: Charts) -> Figure:
         "yaxis": {"autorange": "reversed"},
     }
     data = [[_split_trace(charts.splits[place], name) for name in SHARES] for place in places]
-    told = "; ".join(
-        f"{split.legend.label}: {', '.join(f'{MEMORY[name].label} {share:.0%}' for name, share in split.shares.items())}"
-        for split in charts.splits[places[first]]
-    )
+    told = "; ".join(_told(split) for split in charts.splits[places[first]])
     text = "Average over time, in the classes of the vLLM paper; what is cached or lost to rounding is in the last."
     return Figure(
         title="Where the KV memory is",
@@ -46,6 +43,11 @@ def split_figure(charts: Charts) -> Figure:
         chosen=first,
         choices_label=axis_label(charts.setting),
     )
+
+
+def _told(split: Split) -> str:
+    shares = [f"{MEMORY[name].label} {share:.0%}" for name, share in split.shares.items()]
+    return f"{split.legend.label}: {', '.join(shares)}"
 
 
 def _split_trace(splits: Sequence[Split], name: str) -> Spec:
