@@ -29,5 +29,5 @@ $(VENV)/.report: pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.report
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,sweep,tokenizer]'
 	@touch $@

@@ -73,7 +73,7 @@ def _map(
     state = Singleton.get_state()
     rest = iter(combinations)
     chunks = iter(lambda: list(itertools.islice(rest, CHUNK)), [])
-    parallel = Parallel(n_jobs=master.hydra.launcher.n_jobs)
+    parallel = Parallel(n_jobs=master.hydra.launcher.n_jobs, max_nbytes=None)  # so that the launcher takes them over
     return itertools.chain.from_iterable(parallel(delayed(_check_chunk)(check, chunk, state) for chunk in chunks))
 
 

@@ -123,5 +123,5 @@ def _read(path: Path, names: Sequence[str]) -> Columns:
         table = pq.read_table(path, columns=list(names))
         return {name: table[name].to_numpy() for name in names}
     except (OSError, KeyError, pa.ArrowException) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        reason = " ".join(str(error).split()) if path.exists() else "no such file"
         raise ConfigError(f"cannot read {path}: {reason}") from error

@@ -11,7 +11,7 @@ from kvsim.report.arrange import arrange
 from kvsim.report.runs import FinishedRun, find_runs
 
 
-def run(system: str, rate: float | None, seed: int = 0, config: Mapping[str, Any] = {}, **summary: Any) -> FinishedRun:  # noqa: B006
+def run(system: str, rate: float | None, seed: int = 0, config: Mapping[str, Any] = {}, **summary: Any) -> FinishedRun:
     labels = {"system": system, "model": "m", "hardware": "h", "workload": "w", "rate": rate, "seed": seed}
     name = f"{system}-{rate}-{seed}-{sorted(config.items())}-{summary}"
     return FinishedRun(name, Path("nowhere"), labels | summary, dict(config), "1")

@@ -40,7 +40,8 @@ def test_what_a_run_brings(runs: Path) -> None:
 
 
 def test_numbers_in_names_sort_by_value(one: Copy) -> None:
-    folder = [one(name) for name in ("rate-10", "rate-2", "rate-1.5")][0].parent
+    for name in ("rate-10", "rate-2", "rate-1.5"):
+        folder = one(name).parent
     assert [run.name for run in find_runs([folder])[0]] == ["copies/rate-1.5", "copies/rate-2", "copies/rate-10"]
 
 
@@ -92,6 +93,7 @@ def test_folder_without_runs(tmp_path: Path) -> None:
 
 
 def test_folder_without_finished_runs(one: Copy) -> None:
-    (one("killed") / "status.json").unlink()
+    folder = one("killed").parent
+    (folder / "killed" / "status.json").unlink()
     with pytest.raises(ConfigError, match=r"none of 1 runs in .* finished; copies/killed: killed, no status.json"):
-        find_runs([one("killed2").parent / "killed"])
+        find_runs([folder])

@@ -80,5 +80,5 @@ def test_broken_file_is_named(one: Callable[[str], Path]) -> None:
     (folder / "steps.parquet").unlink()
     with pytest.raises(ConfigError, match=r"cannot read .*broken/requests\.parquet"):
         latencies_ms(run)
-    with pytest.raises(ConfigError, match=r"cannot read .*broken/steps\.parquet: No such file"):
+    with pytest.raises(ConfigError, match=r"cannot read .*broken/steps\.parquet: no such file"):
         Steps(run)

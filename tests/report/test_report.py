@@ -1,0 +1,261 @@
+"""The command and the page it writes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from kvsim import cli
+from kvsim.plots.colours import dark_colours
+from kvsim.report.write import write_report
+from kvsim.results import RunFolder
+
+SYSTEMS = ("orca_max", "vllm_paper")
+LIMIT_BYTES = 8_000_000
+LOADING = {"src", "srcset", "data", "poster", "action", "formaction", "background", "xlink:href", "href"}
+
+
+class Reply(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Reply]
+Copy = Callable[[str], Path]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """Calls kvsim report inside this process, in an empty folder."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def report(*arguments: object) -> Reply:
+        monkeypatch.setattr(sys, "argv", ["kvsim", "report", *map(str, arguments)])
+        return Reply(cli.main(), *capfd.readouterr())
+
+    return report
+
+
+class Page(HTMLParser):
+    """What a test asks of a page: headings, text outside scripts, loading attributes, figures' data."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.levels: list[int] = []
+        self.text = ""
+        self.loads: list[str] = []
+        self.labels: list[str] = []
+        self.ids: list[str] = []
+        self.specs: list[dict[str, Any]] = []
+        self._inside = ""
+        self._json = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._inside = tag
+        self._json = tag == "script" and ("type", "application/json") in attrs
+        if re.fullmatch("h[1-6]", tag):
+            self.levels.append(int(tag[1]))
+        self.loads += [value or "" for name, value in attrs if name in LOADING]
+        self.labels += [value or "" for name, value in attrs if name == "aria-label" and ("role", "img") in attrs]
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside, self._json = "", False
+
+    def handle_data(self, data: str) -> None:
+        if self._json:
+            self.specs.append(json.loads(data))
+        elif self._inside not in ("script", "style"):
+            self.text += data
+
+
+@pytest.fixture(scope="module")
+def written(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report on all runs."""
+    folder = tmp_path_factory.mktemp("written")
+    return write_report([runs], folder / "report.html", folder / "figures").html
+
+
+@pytest.fixture(scope="module")
+def page(written: Path) -> Page:
+    return Page(written.read_text())
+
+
+def test_page_needs_nothing_else(written: Path, page: Page) -> None:
+    text = written.read_text()
+    assert all(load.startswith("#") for load in page.loads)
+    styles = re.findall(r"<style>.*?</style>", text, re.DOTALL)
+    assert len(styles) == 1
+    assert not re.search(r"url\(|@import|https?:", styles[0])
+    assert "default-src 'none'" in text  # the browser refuses what would load anything
+    assert "connect-src" not in text
+    assert text.count("plotly.js v") == 1
+    assert len(text.encode()) < LIMIT_BYTES
+
+
+def test_page_shows_every_system_and_what_was_compared(page: Page) -> None:
+    for word in (*SYSTEMS, "opt-13b", "a100-40gb", "sharegpt", "paper_a100", "10 s, left out", "15,728 tokens"):
+        assert word in page.text
+    curves = page.specs[0]["data"][0]
+    assert {trace["legendgroup"] for trace in curves} == set(SYSTEMS)
+
+
+def test_headings_and_labels_in_order(page: Page) -> None:
+    assert page.levels[0] == 1
+    assert page.levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in zip(page.levels, page.levels[1:], strict=False))
+    assert len(page.labels) == len(page.specs)
+    assert all(label.endswith(".") for label in page.labels)
+    assert len(set(page.ids)) == len(page.ids)
+
+
+def test_figures_show_the_table(runs: Path, page: Page) -> None:
+    folders = [runs / f"system-vllm_paper+rate-4+seed-{seed}" for seed in (0, 1)]
+    summaries = [json.loads((folder / "summary.json").read_text())[0] for folder in folders]
+    mean = sum(summary["mean_normalized_latency"] for summary in summaries) / 2
+    line = next(trace for trace in page.specs[0]["data"][0] if trace.get("name") == "vllm_paper")
+    assert line["x"] == [1, 4]
+    assert line["y"][1] == pytest.approx(mean, rel=1e-5)
+    assert page.specs[0]["layout"]["yaxis"]["type"] == "log"
+    bars = next(spec for spec in page.specs if spec["layout"].get("barmode") == "stack")
+    assert len(bars["data"]) == 2  # rates to choose from
+    for column in zip(*(trace["x"] for trace in bars["data"][1]), strict=True):
+        assert sum(column) == pytest.approx(100, abs=0.01)
+
+
+def test_saturated_points_are_hollow(page: Page) -> None:
+    line = next(trace for trace in page.specs[0]["data"][0] if trace.get("name") == "orca_max")
+    assert line["marker"]["symbol"][1] == "triangle-up-open"
+
+
+def test_every_colour_has_one_for_the_dark(page: Page) -> None:
+    used = set(re.findall(r'"(?:color|fillcolor)": "(#[0-9a-f]{6})"', json.dumps(page.specs)))
+    assert used
+    assert used <= dark_colours().keys()
+
+
+def test_files_beside_the_page(written: Path) -> None:
+    assert {path.name for path in written.parent.iterdir()} == {"report.html", "report.csv", "report.md", "figures"}
+    names = {path.name for path in (written.parent / "figures").iterdir()}
+    assert names == {
+        *(f"{name}.png" for name in ("normalized_latency", "ttft", "tpot", "batch_size", "kv_split")),
+        *(f"{name}_cdf.png" for name in ("ttft", "tpot", "e2el")),
+        *(f"timeline-{system}.png" for system in SYSTEMS),
+    }
+    for name in names:
+        assert (written.parent / "figures" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_same_runs_same_bytes(runs: Path, written: Path, tmp_path: Path) -> None:
+    elsewhere = shutil.copytree(runs, tmp_path / "moved" / runs.name)
+    code = "import sys; from kvsim.cli import main; sys.exit(main())"
+    words = ["report", str(elsewhere), "-o", str(tmp_path / "again" / "report.html")]
+    subprocess.run([sys.executable, "-c", code, *words], check=True, env=os.environ | {"PYTHONHASHSEED": "7"})
+    first = sorted(path for path in written.parent.rglob("*") if path.is_file())
+    assert first
+    for path in first:
+        assert (tmp_path / "again" / path.relative_to(written.parent)).read_bytes() == path.read_bytes(), path.name
+
+
+def test_path_goes_to_stdout(call: Call, runs: Path) -> None:
+    assert call(runs / "system-orca_max+rate-1+seed-0") == (0, "report.html\n", "")
+    assert Path("report.html").exists()
+    assert Path("figures/kv_split.png").exists()
+
+
+def test_json_is_the_table(call: Call, runs: Path) -> None:
+    reply = call(runs, "-o", "deep/er/x.html", "--figures", "pictures", "--json")
+    table = json.loads(reply.out)
+    with Path("deep/er/x.csv").open() as stream:
+        assert [row["system"] for row in csv.DictReader(stream)] == [row["system"] for row in table]
+    assert len(table) == 4
+    assert Path("pictures/ttft.png").exists()
+
+
+def test_lost_runs_are_shown(call: Call, one: Copy) -> None:
+    folder = one("finished").parent
+    (one("killed") / "status.json").unlink()
+    with pytest.raises(RuntimeError), RunFolder(one("failed")):
+        raise RuntimeError("<b>out of blocks</b>")
+    reply = call(folder)
+    assert (reply.code, reply.out) == (0, "report.html\n")
+    assert reply.err == "kvsim: left out, and listed on the page: 1 failed, 1 killed\n"
+    shown = Page(Path("report.html").read_text())
+    assert "copies/killed" in shown.text
+    assert "RuntimeError: <b>out of blocks</b>" in shown.text  # as text
+    assert "| copies/failed | vllm_paper | 1 | 0 | failed |" in Path("report.md").read_text()
+
+
+def test_run_whose_samples_are_gone_stays_in_the_table(call: Call, one: Copy) -> None:
+    folder = one("bare")
+    for name in ("requests", "steps", "memory"):
+        (folder / f"{name}.parquet").unlink()
+    assert call(folder).code == 0
+    text = Page(Path("report.html").read_text()).text
+    assert "Without a distribution: cannot read" in text
+    assert "Without a timeline: cannot read" in text
+    assert "Normalized latency against request rate" in text
+
+
+def test_names_cannot_break_out_of_the_page(call: Call, one: Copy) -> None:
+    folder = one("odd")
+    (summary,) = json.loads((folder / "summary.json").read_text())
+    name = "</script><script>alert(1)</script>&amp;"
+    (folder / "summary.json").write_text(json.dumps([summary | {"system": name}]))
+    assert call(folder).code == 0
+    shown = Page(Path("report.html").read_text())
+    assert name in shown.text
+    assert shown.specs[0]["data"][0][0]["name"] == name
+    assert Path("report.html").read_text().count("alert(1)</script>") == 0
+
+
+def test_run_without_a_rate_has_no_curves(call: Call, one: Copy) -> None:
+    folder = one("trace")
+    (summary,) = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps([summary | {"rate": None}]))
+    assert call(folder).code == 0
+    shown = Page(Path("report.html").read_text())
+    assert "against request rate" not in shown.text
+    assert "Distribution of latencies" in shown.text
+
+
+@pytest.mark.parametrize("library", ["plotly", "jinja2"])
+def test_missing_extra(call: Call, runs: Path, monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    reply = call(runs)
+    expected = f"kvsim: a report needs {library}, which is not installed; pip install 'kvsim[report]'\n"
+    assert reply == (2, "", expected)
+    assert not list(Path().iterdir())
+
+
+def test_wrong_usage(call: Call, runs: Path) -> None:
+    Path("empty").mkdir()
+    Path("file").touch()
+    for arguments, message in (
+        ([], "arguments are required: DIR"),
+        (["empty"], "empty: no run in it; give a folder that"),
+        (["nowhere"], "nowhere: no such folder"),
+        (["file"], "file: no such folder"),
+        ([runs, "-o", "report.pdf"], "must end in .html"),
+        ([runs, "-o", "file/report.html"], "cannot write file"),
+        ([runs, "--figure", "x"], "unknown option '--figure'; did you mean '--figures'?"),
+    ):
+        reply = call(*arguments)
+        assert (reply.code, reply.out) == (2, "")
+        assert message in reply.err
+        assert reply.err.count("\n") == 1
+    assert sorted(path.name for path in Path().iterdir()) == ["empty", "file"]
