@@ -254,6 +254,21 @@ def test_help_and_configuration_are_shown(sweep: Call) -> None:
     assert "block_size: 16" in sweep("rate=1", "--cfg", "job").out
 
 
+def test_joblib_checks_all_points_before_the_first_job(sweep: Call, tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="needs the extra kvsim[sweep]")
+    for arguments, expected in (
+        (("rate=1,-1", "hydra.launcher.n_jobs=1"), "point rate=-1: rate=-1.0: must be"),
+        (("rate=1,2", "hydra.launcher.n_jobs=0"), "hydra.launcher.n_jobs=0: must be from 1"),
+        (("rate=1,2", "hydra.launcher.n_job=1"), "unknown key 'hydra.launcher.n_job'"),
+    ):
+        reply = sweep(*arguments, "hydra/launcher=joblib")
+        assert reply.code == 2 and expected in reply.err and reply.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+    reply = sweep("rate=4", "kv.num_slots=640", *SHORT, "hydra/launcher=joblib", "hydra.launcher.n_jobs=1")
+    assert reply.code == 0
+    assert [line.split()[0] for line in reply.err.splitlines()] == ["WARNING:", "INFO:"]
+
+
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """A long sweep, once its first run has ended; in a process group of its own."""
     process = subprocess.Popen(

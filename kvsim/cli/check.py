@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from kvsim.cli.child import die_with
 from kvsim.cli.explain import explain
 from kvsim.cli.folder import run_environment
 from kvsim.cli.grid import Grid
@@ -29,6 +31,8 @@ log = logging.getLogger(__name__)
 
 CHUNK = 4
 """Points that a process checks at once, a tenth of a second each."""
+
+MAX_JOBS = 1024
 
 Overrides = tuple[str, ...]
 
@@ -70,16 +74,21 @@ def _map(
         return map(check, combinations)
     from joblib import Parallel, delayed
 
+    num_jobs = master.hydra.launcher.n_jobs
+    if num_jobs != -1 and not 1 <= num_jobs <= MAX_JOBS:
+        raise ConfigError(f"hydra.launcher.n_jobs={num_jobs}: must be from 1 to {MAX_JOBS}, or -1 for all cores")
     state = Singleton.get_state()
     rest = iter(combinations)
     chunks = iter(lambda: list(itertools.islice(rest, CHUNK)), [])
-    parallel = Parallel(n_jobs=master.hydra.launcher.n_jobs, max_nbytes=None)  # so that the launcher takes them over
-    return itertools.chain.from_iterable(parallel(delayed(_check_chunk)(check, chunk, state) for chunk in chunks))
+    parallel = Parallel(n_jobs=num_jobs, max_nbytes=None)  # as the launcher's, which then takes its processes over
+    jobs = (delayed(_check_chunk)(check, chunk, state, os.getpid()) for chunk in chunks)
+    return itertools.chain.from_iterable(parallel(jobs))
 
 
 def _check_chunk(
-    check: Callable[[Overrides], Checked], chunk: Sequence[Overrides], state: dict[Any, Any]
+    check: Callable[[Overrides], Checked], chunk: Sequence[Overrides], state: dict[Any, Any], parent: int
 ) -> list[Checked]:
+    die_with(parent)
     setup_globals()
     Singleton.set_state(state)
     return list(map(check, chunk))

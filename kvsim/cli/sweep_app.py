@@ -17,6 +17,7 @@ from hydra import initialize_config_module
 from hydra._internal.callbacks import Callbacks
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
+from hydra.core.utils import configure_log
 from hydra.errors import HydraException
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig
@@ -133,6 +134,8 @@ def _launch(sweep: Sweep) -> None:
     except Exception as error:
         # a worker that was killed, for example: the folders say which runs are left
         log.error("the launcher stopped: %s", " ".join(str(error).split()) or type(error).__name__)
+    finally:
+        configure_log(sweep.master.hydra.hydra_logging, sweep.master.hydra.verbose)  # a job in this process set its own
 
 
 def _report(sweep: Sweep) -> int:

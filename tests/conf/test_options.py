@@ -67,7 +67,7 @@ def test_defaults() -> None:
 
 
 def test_command_line_beats_experiment_beats_preset() -> None:
-    cfg = compose(["experiment=demo", "system=orca_max", "rate=7", "scheduler=chunked"])
+    cfg = compose(["experiment=quickstart", "system=orca_max", "rate=7", "scheduler=chunked"])
     assert cfg.kv.num_slots == 15728
     assert cfg.rate == 7
     assert cfg.scheduler._target_.endswith("ChunkedScheduler")
