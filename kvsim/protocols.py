@@ -119,7 +119,7 @@ class Scheduler(Protocol):
         ...
 
     def update(self, plan: StepPlan, result: StepResult, now: int) -> list[Sequence]:
-        """Take in the results at `now`, the end of the plan's last step; returns those that ended, memory given back."""
+        """Take in the results at `now`, the plan's end; returns the sequences that ended, memory given back."""
         ...
 
     def abort_all(self) -> list[Sequence]:

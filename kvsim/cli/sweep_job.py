@@ -36,6 +36,7 @@ def sweep_job(cfg: DictConfig, *, command: Sequence[str], swept_keys: Sequence[s
             run = build(cfg, workload_name=choices["workload"])
             save_config(cfg, folder.path)
             folder.write_env(run_environment(cfg, command))
-            dataclasses.replace(run, labels=run.labels | swept | run.labels).execute(folder)
+            labels = run.labels | {key: value for key, value in swept.items() if key not in run.labels}
+            dataclasses.replace(run, labels=labels).execute(folder)
     except Exception:
         log.debug("%s", hydra.runtime.output_dir, exc_info=True)

@@ -33,7 +33,7 @@ class AllocatorBase:
         check_block_size(block_size)
         if isinstance(num_blocks, bool) or not isinstance(num_blocks, int) or not 1 <= num_blocks <= MAX_BLOCKS:
             raise ConfigError(
-                f"the KV pool has {num_blocks!r} blocks: it needs 1 to {MAX_BLOCKS}; change kv.num_blocks or kv.num_slots"
+                f"the KV pool has {num_blocks!r} blocks: it needs 1 to {MAX_BLOCKS}; change kv.num_blocks"
             )
         if isinstance(max_model_len, bool) or not isinstance(max_model_len, int) or max_model_len < 1:
             raise ConfigError(f"max_model_len={max_model_len!r}: must be a whole number of at least 1; raise it")
