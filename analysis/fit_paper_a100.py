@@ -19,12 +19,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvsim.config import build, compose
+from kvsim.reproduce import fig12a, fig12d
 
 FREE = {"host.fixed_us": 1500.0, "host.per_sequence_us": 300.0, "allreduce_hop_us": 10.0}
 SEEDS = (0, 1, 2)
@@ -56,13 +58,19 @@ def curve(figure: str, system: str, model: str, workload: str, points: dict[floa
     return [Point(figure, system, model, workload, rate, latency) for rate, latency in points.items()]
 
 
+def published(figure: ModuleType, system: str) -> dict[float, float]:
+    """Markers of a system in a figure that kvsim reproduces, rate -> s/token."""
+    return next(dict(curve.points) for curve in figure.CURVES if curve.system == system)
+
+
 BATCH_1 = [
     Point(figure, "fastertransformer", model, "sharegpt", 0.01, latency)
-    for figure, model, latency in (("12a", "opt-13b", 0.024), ("12b", "opt-66b", 0.038), ("12c", "opt-175b", 0.056))
+    for figure, model, latency in (
+        ("12a", "opt-13b", published(fig12a, "fastertransformer")[0.01]),
+        ("12b", "opt-66b", 0.038),
+        ("12c", "opt-175b", 0.056),
+    )
 ]
-# 12a has two markers at 1.5 req/s, 0.042 and 0.049: their geometric mean
-VLLM_12A = {1.0: 0.037, 1.25: 0.040, 1.5: 0.0454, 1.75: 0.113, 1.8: 0.131, 1.9: 0.240}
-VLLM_12D = {20.0: 0.052, 22.5: 0.065, 25.0: 0.072, 27.5: 0.104, 28.0: 0.208}
 
 
 def below_knee(points: dict[float, float]) -> dict[float, float]:
@@ -78,8 +86,8 @@ def beyond_knee(points: dict[float, float]) -> dict[float, float]:
 def vllm(select: Callable[[dict[float, float]], dict[float, float]]) -> list[Point]:
     """VLLM's markers in 12a and 12d that `select` picks."""
     return [
-        *curve("12a", "vllm_paper", "opt-13b", "sharegpt", select(VLLM_12A)),
-        *curve("12d", "vllm_paper", "opt-13b", "alpaca", select(VLLM_12D)),
+        *curve("12a", "vllm_paper", "opt-13b", "sharegpt", select(published(fig12a, "vllm_paper"))),
+        *curve("12d", "vllm_paper", "opt-13b", "alpaca", select(published(fig12d, "vllm_paper"))),
     ]
 
 

@@ -21,6 +21,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from kvsim.errors import ConfigError
 
 if TYPE_CHECKING:
+    from kvsim.latency import SLO
     from kvsim.protocols import KVAllocator, Scheduler
     from kvsim.run import Run
     from kvsim.specs import HardwareSpec, ModelSpec
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NANOSECONDS = 1_000_000_000
-UNCAPPED_STEP_TOKENS = 2560
-"""Step for which a pool is sized where nothing caps it: the vLLM paper's artifact gave all its systems one pool."""
+LEAST_STEP_TOKENS = 2560
+"""A pool leaves room for the activations of a step of at least so many tokens, so that systems with smaller or no
+budgets are compared on the same pool, as in the vLLM paper's artifact."""
 
 
 class Output(StrEnum):
@@ -46,6 +48,15 @@ class KVConfig:
     num_blocks: int | None = None
     num_slots: int | None = None
     block_size: int = 16
+
+
+@dataclass
+class SLOConfig:
+    """The most that each latency of a request may be, ms, to count as goodput; null: no limit."""
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    e2el_ms: float | None = None
 
 
 @dataclass
@@ -90,6 +101,7 @@ class Config:
     num_requests: int | None = None
     warmup: float = 0.0
     kv: KVConfig = field(default_factory=KVConfig)
+    slo: SLOConfig = field(default_factory=SLOConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     sweep: SweepConfig = field(default_factory=SweepConfig)
     output: Output = Output.table
@@ -126,6 +138,7 @@ def build(cfg: DictConfig, *, workload_name: str | None = None) -> Run:
     assert isinstance(checked, DictConfig)
     cfg = checked
     _check_window(cfg)
+    slo = _slo(cfg)
     model, hardware = _make(cfg, "model"), _make(cfg, "hardware")
     workload, cost = _make(cfg, "workload"), _make(cfg, "cost", model=model, hardware=hardware)
     outcomes = Outcomes()
@@ -152,6 +165,7 @@ def build(cfg: DictConfig, *, workload_name: str | None = None) -> Run:
         pool_tokens=num_blocks * block_size,
         warmup_ns=round(cfg.warmup * NANOSECONDS),
         duration_ns=None if cfg.duration is None else round(cfg.duration * NANOSECONDS),
+        slo=slo,
         **cfg.engine,
     )
 
@@ -166,6 +180,15 @@ def _check_window(cfg: DictConfig) -> None:
         raise ConfigError(f"warmup={warmup:g}: must be below duration={duration:g} s; lower it or lengthen the run")
     if duration is None and not cfg.engine.drain:
         raise ConfigError("engine.drain=false: stops at duration, which is not set; give for example duration=600")
+
+
+def _slo(cfg: DictConfig) -> SLO:
+    from kvsim.latency import SLO
+
+    for name, limit in cfg.slo.items():
+        if limit is not None and not (math.isfinite(limit) and limit > 0):
+            raise ConfigError(f"slo.{name}={limit:g}: must be a finite number of ms above 0; give for example 500")
+    return SLO(**cfg.slo)
 
 
 def _num_blocks(cfg: DictConfig, model: ModelSpec, hardware: HardwareSpec) -> int:
@@ -185,8 +208,8 @@ def _num_blocks(cfg: DictConfig, model: ModelSpec, hardware: HardwareSpec) -> in
             most = MAX_BLOCKS * block_size
             raise ConfigError(f"kv.num_slots={num_slots}: must be from {block_size}, one block, to {most} tokens")
     if num_blocks is None:
-        step_tokens = OmegaConf.select(cfg, "scheduler.max_num_batched_tokens") or UNCAPPED_STEP_TOKENS
-        return num_kv_blocks(model, hardware, block_size, step_tokens)
+        budget = OmegaConf.select(cfg, "scheduler.max_num_batched_tokens") or 0
+        return num_kv_blocks(model, hardware, block_size, max(budget, LEAST_STEP_TOKENS))
     if not 1 <= num_blocks <= MAX_BLOCKS:
         raise ConfigError(f"kv.num_blocks={num_blocks}: must be from 1 to {MAX_BLOCKS}; give for example 983")
     return int(num_blocks)
@@ -196,8 +219,6 @@ def _build_policies(
     cfg: DictConfig, model: ModelSpec, num_blocks: int, outcomes: object
 ) -> tuple[Scheduler, KVAllocator]:
     """Scheduler and allocator at the longest sequence that model, pool and step allow."""
-    from kvsim.kv.contiguous import ContiguousAllocator
-
     length = _asked_length(cfg, model)
     while True:
         allocator: KVAllocator = _make(
@@ -208,13 +229,15 @@ def _build_policies(
             max_model_len=length,
             oracle=outcomes,
         )
-        scheduler: Scheduler = _make(cfg, "scheduler", allocator=allocator, max_model_len=length)
+        scheduler: Scheduler = _make(
+            cfg, "scheduler", allocator=allocator, max_model_len=length, oracle=outcomes
+        )
         limit, why = min(
             (length, ""),
             (allocator.max_sequence_tokens, f"the longest sequence that the empty pool of {num_blocks} blocks holds"),
             (scheduler.max_prompt_tokens, "scheduler.max_num_batched_tokens, since prompts are not chunked"),
         )
-        if limit < length and isinstance(allocator, ContiguousAllocator):
+        if limit < length and allocator.whole_blocks:
             limit -= limit % cfg.kv.block_size
         if limit < 2:
             raise ConfigError(f"max_model_len would be {limit}, {why}; a request needs 2 tokens: raise that limit")

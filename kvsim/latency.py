@@ -22,8 +22,9 @@ class RequestColumns(NamedTuple):
 
     Attributes:
         state: index into ``list(kvsim.request.Status)``.
-        first_token_ns, finished_ns: instants of the first and the last token; -1 if there was none.
-        first_step, last_step: numbers of the steps that emitted these two; -1 if there was none.
+        first_token_ns: when the first token was emitted; -1 if there was none.
+        finished_ns: when the answer was delivered, complete; -1 if it was not. A static batch delivers at its end.
+        first_step, last_step: numbers of the steps that emitted the first and the last token; -1 if there was none.
         recomputed_tokens: tokens prefilled again after preemptions.
         cached_tokens: prompt tokens found in a cache at first admission.
     """
@@ -100,15 +101,27 @@ class Sample(NamedTuple):
         return float(low + step * weight if weight < 0.5 else high - step * (1 - weight))
 
 
+class SLO(NamedTuple):
+    """The most that each latency of a request may be, ms; None: no limit."""
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    e2el_ms: float | None = None
+
+
+NO_SLO = SLO()
+
+
 class Latencies(NamedTuple):
     """Latencies of a group of completed requests, with the names and definitions of `vllm bench serve`.
 
     Attributes:
         ttft_ms: arrival to first token.
-        tpot_ms: time per token after the first, a request; one-token answers have none.
+        tpot_ms: first to last emission, a token after the first; one a request, one-token answers have none.
         itl_ms: every gap between two tokens of a request, all requests pooled; stalls by preemption included.
-        e2el_ms: arrival to last token.
+        e2el_ms: arrival to delivery.
         normalized_s: end-to-end latency per output token, s/token (vLLM paper, section 6.1).
+        num_good: requests within every limit of the SLO; a one-token answer is within any on TPOT.
     """
 
     ttft_ms: Sample
@@ -116,33 +129,45 @@ class Latencies(NamedTuple):
     itl_ms: Sample
     e2el_ms: Sample
     normalized_s: Sample
+    num_good: int
 
 
-def measure(requests: RequestColumns, chosen: BoolArray, step_end_ns: IntArray, stalls: Stalls) -> Latencies:
+def measure(
+    requests: RequestColumns, chosen: BoolArray, step_end_ns: IntArray, stalls: Stalls, slo: SLO = NO_SLO
+) -> Latencies:
     """Latencies of the requests that `chosen` marks, all of them completed.
 
     Args:
         chosen: [requests] mask.
         step_end_ns: [steps] end of each step of the run, by step number.
         stalls: of any request; those not chosen are passed over.
+        slo: limits that `Latencies.num_good` counts by.
 
     Raises:
-        InvariantError: a token before its arrival, or gaps that do not add up to the tokens emitted.
+        InvariantError: tokens before arrival, out of order or after delivery, or gaps that do not add up to them.
     """
     arrival, first = requests.arrival_ns[chosen], requests.first_token_ns[chosen]
-    finished, num_tokens = requests.finished_ns[chosen], requests.num_output_tokens[chosen]
-    wrong = (first <= arrival) | (finished < first)
+    last, finished = step_end_ns[requests.last_step[chosen]], requests.finished_ns[chosen]
+    num_tokens = requests.num_output_tokens[chosen]
+    wrong = (first <= arrival) | (last < first) | (finished < last)
     if wrong.any():
         ids = requests.request_id[chosen][wrong][:5].tolist()
         raise InvariantError("INV-causality", f"requests {ids} have a token before their arrival or out of order")
     e2el_ns = finished - arrival
+    ttft_ms, e2el_ms = (first - arrival) / NS_PER_MS, e2el_ns / NS_PER_MS
+    tpot_ms = (last - first) / np.maximum(num_tokens - 1, 1) / NS_PER_MS  # 0 of a one-token answer
     several = num_tokens > 1
+    good = np.ones(len(first), dtype=np.bool_)
+    for values, limit in zip((ttft_ms, tpot_ms, e2el_ms), slo, strict=True):
+        if limit is not None:
+            good &= values <= limit
     return Latencies(
-        ttft_ms=Sample.of((first - arrival) / NS_PER_MS),
-        tpot_ms=Sample.of((finished - first)[several] / (num_tokens[several] - 1) / NS_PER_MS),
+        ttft_ms=Sample.of(ttft_ms),
+        tpot_ms=Sample.of(tpot_ms[several]),
         itl_ms=inter_token_gaps(requests, chosen, step_end_ns, stalls),
-        e2el_ms=Sample.of(e2el_ns / NS_PER_MS),
+        e2el_ms=Sample.of(e2el_ms),
         normalized_s=Sample.of(e2el_ns / num_tokens / NS_PER_S),
+        num_good=int(np.count_nonzero(good)),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from kvsim.errors import ConfigError, InvariantError
-from kvsim.latency import NS_PER_S, BoolArray, Latencies, RequestColumns, Stalls, measure
+from kvsim.latency import NO_SLO, NS_PER_S, SLO, BoolArray, Latencies, RequestColumns, Stalls, measure
 from kvsim.plan import UNBOUNDED, IntArray
 from kvsim.request import Status
 
@@ -122,12 +122,14 @@ def summarize(
     stalls: Stalls,
     accepted_ns: IntArray,
     num_waiting: IntArray,
+    slo: SLO = NO_SLO,
 ) -> dict[str, Metric]:
     """The metrics of a run under the names of `vllm bench serve`; what is undefined is None.
 
     Counts of requests and their tokens, preemptions and latencies are of the requests that arrived after the warm-up
     (`total_input_tokens` and `total_output_tokens`: the completed ones among them). Throughputs are of what completed
-    or was emitted in the window, whoever asked for it. Idle time counts, with an empty batch and a free pool.
+    or was emitted in the window, whoever asked for it. `request_goodput` is of the requests of the latencies that kept
+    to `slo`, None where that sets no limit. Idle time counts, with an empty batch and a free pool.
 
     Args:
         requests: all requests of the run.
@@ -136,6 +138,7 @@ def summarize(
         stalls: gaps of more than one step between two tokens of a request.
         accepted_ns, num_waiting: [accepted] arrivals that were not rejected, ascending, and the requests waiting
             right after each of them.
+        slo: limits on the latencies of a request.
 
     Raises:
         InvariantError: tokens emitted, requests and steps contradict each other.
@@ -149,7 +152,7 @@ def summarize(
     window_ns = max(end_ns - totals.warmup_ns, 0)
     in_window = np.count_nonzero((finished_ns >= totals.warmup_ns) & (finished_ns <= end_ns))
     after_warmup = accepted_ns >= totals.warmup_ns
-    latencies = measure(requests, chosen, step_end_ns, stalls)
+    latencies = measure(requests, chosen, step_end_ns, stalls, slo)
 
     def count(status: Status) -> int:
         return int(np.count_nonzero(measured & (requests.state == _STATES[status])))
@@ -169,6 +172,7 @@ def summarize(
         "total_output_tokens": int(requests.num_output_tokens[chosen].sum()),
         "request_throughput": _ratio(int(in_window) * 10**9, window_ns),
         "output_throughput": _ratio(totals.emitted_tokens * 10**9, window_ns),
+        "request_goodput": None if slo == NO_SLO else _ratio(latencies.num_good * 10**9, window_ns),
         **_latency_metrics(latencies),
         "mean_normalized_latency": latencies.normalized_s.mean(),
         "mean_batch_size": mean_batch_size,

@@ -30,6 +30,9 @@ class KVAllocator(Protocol):
     """Where a sequence's keys and values live. Never decides who runs."""
 
     block_size: int
+    """Token slots a block, a power of two up to 256."""
+    whole_blocks: bool
+    """Whether `max_model_len` must be a multiple of the block size."""
 
     @property
     def tables(self) -> Mapping[int, BlockTable]:
@@ -99,8 +102,12 @@ class Scheduler(Protocol):
     """Who runs this step, with how many tokens."""
 
     max_model_len: int
-    max_prompt_tokens: int
-    """Longest prompt that can ever be scheduled (the token budget, where prompts are not chunked)."""
+    """Tokens a sequence may reach."""
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """Longest prompt that can ever be scheduled (the token budget, where prompts are not chunked)."""
+        ...
 
     def add_request(self, request: Request, now: int) -> None:
         """Queue a request that has arrived by `now`, ns."""
@@ -141,7 +148,14 @@ class Executor(Protocol):
     """Carries plans out."""
 
     def execute(self, plan: StepPlan, now: int, max_repeats: int, until: int) -> StepResult:
-        """Carry out `plan` up to `max_repeats` times; only steps that start before `until` (ns), at least one."""
+        """Carry out `plan`, decided at `now`, up to `max_repeats` times: one step, and more that start before `until`.
+
+        Returns:
+            The duration of each step carried out, ns, and the rows that drew their last token.
+
+        Raises:
+            InvariantError: the plan cannot be carried out.
+        """
         ...
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import functools
 import hashlib
 import io
 import json
@@ -10,7 +12,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, Self, TypeVar
@@ -47,11 +49,43 @@ ROW_GROUP = 32_768
 """Rows of a parquet row group: fixed, so that files do not depend on the chunks in which rows came."""
 
 
+INPUT_FILES = {"workload.path": "", "model.config": "config.json", "executor.path": "steps.parquet"}
+"""Keys that name a file whose content decides the result, and the file that counts where they name a folder."""
+
+
 class _Stream(Protocol):
     def close(self) -> None: ...
 
 
 StreamT = TypeVar("StreamT", bound=_Stream)
+
+
+class FolderInUseError(ConfigError):
+    """Another process writes to the folder."""
+
+
+@contextlib.contextmanager
+def folder_lock(path: Path) -> Iterator[None]:
+    """Inside, nobody else holds the lock of this folder, which exists. It leaves no file and ends with the process.
+
+    A file system without such locks (some network ones) is used without.
+
+    Raises:
+        FolderInUseError: somebody else holds it.
+    """
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise FolderInUseError(
+                f"{path} is in use by another kvsim; wait until it has ended or choose another folder"
+            ) from error
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(directory)
 
 
 class RunFolder:
@@ -60,20 +94,31 @@ class RunFolder:
     Everything is written under a temporary name. A normal exit closes all streams, renames the files and then writes
     ``status.json`` with state ``completed``; an exception removes them and leaves ``status.json`` with state
     ``failed`` and the error. A folder without ``status.json`` is of a run that is under way or was killed. Entering
-    a folder that holds an earlier run removes that run's files, status first, so two runs never mix.
+    a folder that holds an earlier run removes that run's files, status first, so two runs never mix; nor can two write
+    at once.
 
     Raises:
         ConfigError: the folder cannot be made or written to.
+        FolderInUseError: another run is being written to it; its files are left alone.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._staged: dict[str, Path] = {}
         self._streams: list[_Stream] = []
+        self._lock = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            self._make_empty(stack)
+            self._lock = stack.pop_all()
+        self._wall_start, self._cpu_start = time.perf_counter(), time.process_time()
+        return self
+
+    def _make_empty(self, lock: contextlib.ExitStack) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            lock.enter_context(folder_lock(self.path))
             for name in RUN_FILES:
                 (self.path / name).unlink(missing_ok=True)
                 _temporary(self.path / name).unlink(missing_ok=True)
@@ -83,8 +128,6 @@ class RunFolder:
         except OSError as error:
             reason = error.strerror or error
             raise ConfigError(f"cannot write to the run folder {self.path}: {reason}; choose another one") from error
-        self._wall_start, self._cpu_start = time.perf_counter(), time.process_time()
-        return self
 
     def parquet(self, name: str, schema: Mapping[str, Kind]) -> ParquetStream:
         """A new parquet file of the run with these columns."""
@@ -103,18 +146,19 @@ class RunFolder:
         self._stage("env.json").write_text(to_json(env))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if error is not None:
-            self._discard(error)
-            return
-        try:
-            for stream in self._streams:
-                stream.close()
-            for name, temporary in self._staged.items():
-                temporary.replace(self.path / name)
-            self._write_status("completed", None)
-        except BaseException as failure:
-            self._discard(failure)
-            raise
+        with self._lock:
+            if error is not None:
+                self._discard(error)
+                return
+            try:
+                for stream in self._streams:
+                    stream.close()
+                for name, temporary in self._staged.items():
+                    temporary.replace(self.path / name)
+                self._write_status("completed", None)
+            except BaseException as failure:
+                self._discard(failure)
+                raise
 
     def _stage(self, name: str) -> Path:
         if name not in RUN_FILES or name in self._staged:
@@ -250,7 +294,11 @@ class PlanLog:
 
 
 def environment(config: Mapping[str, object], command: Sequence[str]) -> dict[str, object]:
-    """What ``env.json`` holds: versions, platform, the command, the digest of `config`, and its ``engine`` keys."""
+    """What ``env.json`` holds: versions, platform, the command, digests of `config`, and its ``engine`` keys.
+
+    ``config_digest`` takes the content of the `INPUT_FILES` for their paths: where it is the same, so is the result.
+    ``keys_digest`` is of the keys as they are, and ``inputs`` has the SHA-256 of every input file.
+    """
     from importlib import metadata
 
     versions: dict[str, str | None] = {"python": platform.python_version(), "kvsim": kvsim.__version__}
@@ -259,14 +307,52 @@ def environment(config: Mapping[str, object], command: Sequence[str]) -> dict[st
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             versions[package] = None
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()
+    inputs = _input_digests(config)
     return {
         "versions": versions,
         "platform": platform.platform(),
         "command": list(command),
-        "config_digest": digest,
+        "config_digest": _digest(_with_inputs(config, inputs)),
+        "keys_digest": _digest(config),
+        "inputs": inputs,
         "engine": config.get("engine", {}),
     }
+
+
+def _input_digests(config: Mapping[str, object]) -> dict[str, str]:
+    """The SHA-256 of every input file; a pipe, which can be read only once, has none."""
+    digests = {}
+    for key, inner in INPUT_FILES.items():
+        group, _, name = key.partition(".")
+        node = config.get(group)
+        value = node.get(name) if isinstance(node, Mapping) else None
+        if not isinstance(value, str):
+            continue
+        file = Path(value).expanduser()
+        file = file / inner if file.is_dir() else file
+        if file.is_file():
+            stat = file.stat()
+            digests[key] = _file_digest(file.resolve(), stat.st_size, stat.st_mtime_ns)
+    return digests
+
+
+@functools.lru_cache
+def _file_digest(file: Path, size: int, mtime_ns: int) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _with_inputs(config: Mapping[str, object], inputs: Mapping[str, str]) -> Mapping[str, object]:
+    for key, digest in inputs.items():
+        group, _, name = key.partition(".")
+        node = config[group]
+        assert isinstance(node, Mapping)
+        config = {**config, group: {**node, name: digest}}
+    return config
+
+
+def _digest(config: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def write_json(path: Path, value: object) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from kvsim.engine import Engine
+from kvsim.latency import NO_SLO, SLO
 from kvsim.metrics import Metric, StepTotals
 from kvsim.progress import ProgressExecutor
 from kvsim.protocols import Executor, KVAllocator, Scheduler, Workload
@@ -30,6 +31,7 @@ class Run:
         drain: False stops the run at `duration_ns`.
         fast_forward: jump over identical decode steps.
         record_plans, record_blocks: also write the decision log, the block map.
+        slo: limits on the latencies of a request, for goodput.
     """
 
     labels: dict[str, Label]
@@ -45,6 +47,7 @@ class Run:
     fast_forward: bool
     record_plans: bool
     record_blocks: bool
+    slo: SLO = NO_SLO
 
     def execute(self, folder: RunFolder | None = None, terminal: TextIO | None = None) -> dict[str, Label | Metric]:
         """Carry the run out.
@@ -60,7 +63,7 @@ class Run:
             InvariantError: a law was broken; nothing of the run can be trusted.
         """
         totals = StepTotals(self.warmup_ns, None if self.drain else self.duration_ns, self.pool_tokens)
-        recorder = Recorder(totals, RunFiles(folder) if folder else None, self._observers(folder))
+        recorder = Recorder(totals, RunFiles(folder) if folder else None, self._observers(folder), self.slo)
         progress = ProgressExecutor(self.executor, terminal) if terminal else None
         engine = Engine(
             self.workload,

@@ -29,16 +29,6 @@ class Bracket:
     high: float | None
     answers: dict[float, bool]
 
-    @property
-    def crossed(self) -> bool:
-        """Whether the threshold lies between two candidates."""
-        return self.low is not None and self.high is not None
-
-    @property
-    def relative_width(self) -> float:
-        """Of the bracket, high / low - 1; infinite where an end is open."""
-        return self.high / self.low - 1 if self.low is not None and self.high is not None else math.inf
-
 
 def find_threshold(
     is_beyond: Callable[[float], bool],

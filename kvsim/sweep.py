@@ -7,12 +7,14 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import kvsim
-from kvsim.results import write_json
+from kvsim.results import folder_lock, write_json
 from kvsim.run import Label
 
 MAX_NAME = 120
@@ -28,12 +30,13 @@ class Point:
     Attributes:
         overrides: what composes its configuration.
         swept: the keys that tell it from the other points, and their values.
-        config_digest: as in its ``env.json``.
+        config_digest, keys_digest: as in its ``env.json``.
     """
 
     overrides: tuple[str, ...]
     swept: Mapping[str, Label]
     config_digest: str
+    keys_digest: str
 
     @property
     def folder(self) -> str:
@@ -59,6 +62,16 @@ def _text(value: Label) -> str:
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
+class Earlier(Enum):
+    """What a point's folder holds from an earlier sweep; the value says why a completed run does not count."""
+
+    NOTHING = "no completed run"
+    SAME = "the completed run of this very configuration"
+    OTHER_VERSION = "kvsim had another version"
+    OTHER_INPUTS = "an input file has changed"
+    OTHER_KEYS = "keys that are not swept had other values"
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of a point's run: ``completed``, ``failed``, or ``unfinished`` where no status says how it ended."""
@@ -75,22 +88,33 @@ class SweepFolder:
         self.path = Path(path)
         self.points = points
 
-    def is_finished(self, point: Point) -> bool:
-        """Whether its run completed with this very configuration and version of kvsim."""
+    def earlier(self, point: Point) -> Earlier:
+        """What its folder holds."""
+        if self._outcome(point).state != "completed":
+            return Earlier.NOTHING
         env = _read(self.path / point.folder / "env.json")
-        return (
-            self._outcome(point).state == "completed"
-            and env.get("config_digest") == point.config_digest
-            and env.get("versions", {}).get("kvsim") == kvsim.__version__
-        )
+        if env.get("versions", {}).get("kvsim") != kvsim.__version__:
+            return Earlier.OTHER_VERSION
+        if env.get("config_digest") == point.config_digest:
+            return Earlier.SAME
+        return Earlier.OTHER_INPUTS if env.get("keys_digest") == point.keys_digest else Earlier.OTHER_KEYS
 
-    def prepare(self, points: Sequence[Point]) -> None:
-        """Make the folder, and forget how earlier runs of these points ended.
+    def lock(self) -> AbstractContextManager[None]:
+        """Make the folder and keep other sweeps out of it.
 
         Raises:
-            OSError: the folder cannot be made or written to.
+            FolderInUseError: another sweep is in it.
+            OSError: the folder cannot be made.
         """
         self.path.mkdir(parents=True, exist_ok=True)
+        return folder_lock(self.path)
+
+    def prepare(self, points: Sequence[Point]) -> None:
+        """Forget how earlier runs of these points ended.
+
+        Raises:
+            OSError: the folder cannot be written to.
+        """
         (self.path / "index.json").unlink(missing_ok=True)
         for point in points:
             (self.path / point.folder / "status.json").unlink(missing_ok=True)

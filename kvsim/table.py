@@ -5,39 +5,57 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 Summary = Mapping[str, object]
 
-ROWS = (
-    ("model", "model", ""),
-    ("hardware", "hardware", ""),
-    ("workload", "workload", ""),
-    ("rate", "rate, req/s", "g"),
-    ("seed", "seed", ""),
-    ("completed", "completed", ""),
-    ("rejected", "rejected", ""),
-    ("failed", "failed", ""),
-    ("unfinished", "unfinished", ""),
-    ("saturated", "saturated", ""),
-    ("request_throughput", "requests/s", ".3f"),
-    ("output_throughput", "output tokens/s", ".1f"),
-    ("mean_normalized_latency", "latency, s/token", ".4f"),
-    ("mean_ttft_ms", "TTFT mean, ms", ".1f"),
-    ("p99_ttft_ms", "TTFT p99, ms", ".1f"),
-    ("mean_tpot_ms", "TPOT mean, ms", ".1f"),
-    ("p99_tpot_ms", "TPOT p99, ms", ".1f"),
-    ("mean_e2el_ms", "E2EL mean, ms", ".1f"),
-    ("p99_e2el_ms", "E2EL p99, ms", ".1f"),
-    ("mean_batch_size", "batch, sequences", ".2f"),
-    ("kv_token_state_frac", "KV token state", ".1%"),
-    ("kv_reserved_frac", "KV reserved", ".1%"),
-    ("kv_internal_frac", "KV internal frag.", ".1%"),
-    ("kv_external_frac", "KV external + free", ".1%"),
-    ("num_preemptions", "preemptions", ""),
-    ("recomputed_tokens", "recomputed tokens", ""),
-    ("steps", "steps", ""),
-)
-"""(metric, label, format) of each row, in order."""
+
+class Metric(NamedTuple):
+    """What tables call a metric or label of a run, and the format of its numbers (`as_text`)."""
+
+    label: str
+    style: str = ""
+
+
+MS = "ms"
+"""A format: one decimal below a second, none above."""
+
+METRICS = {
+    "model": Metric("model"),
+    "hardware": Metric("hardware"),
+    "workload": Metric("workload"),
+    "rate": Metric("rate, req/s"),
+    "seed": Metric("seed"),
+    "completed": Metric("completed", ",.0f"),
+    "rejected": Metric("rejected", ",.0f"),
+    "failed": Metric("failed", ",.0f"),
+    "unfinished": Metric("unfinished", ",.0f"),
+    "saturated": Metric("saturated"),
+    "request_throughput": Metric("requests/s", ".3f"),
+    "output_throughput": Metric("output tokens/s", ",.1f"),
+    "mean_normalized_latency": Metric("latency, s/token", ".4f"),
+    "mean_ttft_ms": Metric("TTFT mean, ms", MS),
+    "median_ttft_ms": Metric("TTFT p50, ms", MS),
+    "p99_ttft_ms": Metric("TTFT p99, ms", MS),
+    "mean_tpot_ms": Metric("TPOT mean, ms", MS),
+    "median_tpot_ms": Metric("TPOT p50, ms", MS),
+    "p99_tpot_ms": Metric("TPOT p99, ms", MS),
+    "mean_e2el_ms": Metric("E2EL mean, ms", MS),
+    "median_e2el_ms": Metric("E2EL p50, ms", MS),
+    "p99_e2el_ms": Metric("E2EL p99, ms", MS),
+    "mean_batch_size": Metric("batch, sequences", ".2f"),
+    "kv_token_state_frac": Metric("KV token state", ".1%"),
+    "kv_reserved_frac": Metric("KV reserved", ".1%"),
+    "kv_internal_frac": Metric("KV internal frag.", ".1%"),
+    "kv_external_frac": Metric("KV external and free", ".1%"),
+    "num_preemptions": Metric("preemptions", ",.0f"),
+    "recomputed_tokens": Metric("recomputed tokens", ",.0f"),
+    "steps": Metric("steps", ",.0f"),
+}
+"""All that any table shows."""
+
+ROWS = tuple(metric for metric in METRICS if not metric.startswith("median_"))
+"""Metrics of a run, in order."""
 
 SWEEP_METRICS = (
     "completed",
@@ -59,7 +77,7 @@ WIDE = 200
 def print_summaries(summaries: Sequence[Summary], output: str = "table") -> None:
     """One column a run; `output` is ``table`` or ``json`` (a list of flat dicts with the metrics of the table)."""
     if output == "json":
-        shown = ("system", *(metric for metric, _, _ in ROWS))
+        shown = ("system", *ROWS)
         print(json.dumps([{metric: summary[metric] for metric in shown} for summary in summaries], indent=2))
         return
     from rich import box
@@ -70,8 +88,9 @@ def print_summaries(summaries: Sequence[Summary], output: str = "table") -> None
     table.add_column("system")
     for summary in summaries:
         table.add_column(str(summary["system"]), justify="right")
-    for metric, label, style in ROWS:
-        table.add_row(label, *(_cell(summary[metric], style) for summary in summaries))
+    for metric in ROWS:
+        label, style = METRICS[metric]
+        table.add_row(label, *(as_text(summary[metric], style) for summary in summaries))
     Console(width=None if sys.stdout.isatty() else WIDE, highlight=False).print(table)
 
 
@@ -84,25 +103,28 @@ def print_rows(rows: Sequence[Summary], output: str = "table") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    known = {metric: (label.replace(",", "").replace(" ", "\n"), style) for metric, label, style in ROWS}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    columns = {name: known.get(name, (name, "")) for name in rows[0]}
-    for name, (label, _) in columns.items():
+    columns = {name: METRICS.get(name, Metric(name)) for name in rows[0]}
+    for name, metric in columns.items():
         words = any(isinstance(row[name], str) for row in rows)
+        label = metric.label.replace(",", "").replace(" ", "\n") if name in METRICS else name
         table.add_column(label, justify="left" if words else "right", no_wrap=True, vertical="bottom")
     for row in rows:
-        table.add_row(*(_cell(row[name], style) for name, (_, style) in columns.items()))
+        table.add_row(*(as_text(row[name], metric.style) for name, metric in columns.items()))
     # wider than a narrow terminal rather than cut off
     console = Console(highlight=False)
     console.width = max(console.width, console.measure(table, options=console.options.update(width=9999)).maximum)
     console.print(table)
 
 
-def _cell(value: object, style: str) -> str:
+def as_text(value: object, style: str = "", undefined: str = "-") -> str:
+    """A value for people; `style` is a format of numbers or `MS`."""
     if value is None:
-        return "-"
+        return undefined
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, int | float) and style == MS:
+        style = ",.1f" if abs(value) < 1000 else ",.0f"
     if isinstance(value, float) and not style:
         style = "g"
     return format(value, style)

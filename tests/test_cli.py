@@ -16,6 +16,7 @@ import pytest
 
 from kvsim import cli
 from kvsim.errors import InvariantError
+from kvsim.results import RunFolder
 
 SHORT = ("rate=5", "num_requests=5")
 
@@ -92,6 +93,7 @@ BAD_INPUT = [
     (["executor=replay", "rate=1"], "executor.path is not set; give executor.path=VALUE"),
     (["executor=replay", "rate=1", "executor.path=nowhere"], "executor.path='nowhere'"),
     (["rate=1", "model._target_=no.such"], "Error locating target 'no.such'"),
+    (["rate=1", "sweep.dry_run=true"], "sweep.dry_run=true: is for kvsim sweep"),
     (["rate=1", "hydra.run.dir=/dev/null/run"], "cannot use /dev/null/run: Not a directory"),
     (["rate=1", "hydra.run.dir=/proc/kvsim"], "cannot use /proc/kvsim"),
     (["rate=1", "--config-dir", "nowhere"], "nowhere"),
@@ -187,6 +189,25 @@ def test_all_rejected_is_a_warning_and_no_error(call: Call) -> None:
     reply = call("run", *SHORT, *lengths, "hydra.run.dir=here")
     assert reply.code == 0
     assert reply.err.startswith("WARNING: every request was rejected")
+
+
+def test_an_empty_window_is_a_warning_and_no_error(call: Call) -> None:
+    reply = call("run", *SHORT, "warmup=100000", "hydra.run.dir=here")
+    assert reply.code == 0
+    assert reply.err.startswith("WARNING: no request was measured: none arrived after warmup=100000 s; lower it")
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_a_folder_in_use_stays_whole(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, new: bool) -> None:
+    (tmp_path / "here").mkdir()
+    if new:  # as if both had started at once
+        monkeypatch.setattr("kvsim.cli.folder.Path.exists", lambda path: path.name != "here")
+    with RunFolder(tmp_path / "here") as other:
+        other.write_summary({})
+        reply = call("run", *SHORT, "hydra.run.dir=here")
+        assert reply.code == 2 and reply.err.count("\n") == 1
+        assert "here is in use by another kvsim; wait" in reply.err
+    assert sorted(path.name for path in (tmp_path / "here").iterdir()) == ["status.json", "summary.json"]
 
 
 def test_flags_may_stand_anywhere(call: Call) -> None:

@@ -69,9 +69,11 @@ def test_import_tells_how_texts_were_counted(call: Call) -> None:
     assert "has no arrival times; give them with workload.arrivals=poisson rate=2" in reply.err
 
 
-def test_a_raw_trace_given_to_run_names_the_remedy(call: Call) -> None:
-    reply = call("run", "workload=trace", "workload.path=mooncake.jsonl")
-    assert reply.code == 2 and "kvsim trace import turns other formats into a trace table" in reply.err
+def test_a_raw_trace_replays_as_its_import_does(call: Call) -> None:
+    assert call("trace", "import", "mooncake.jsonl", "-o", "table.csv").code == 0
+    for path, folder in (("mooncake.jsonl", "raw"), ("table.csv", "imported")):
+        assert call("run", "workload=trace", f"workload.path={path}", f"hydra.run.dir={folder}").code == 0
+    assert Path("raw", "requests.parquet").read_bytes() == Path("imported", "requests.parquet").read_bytes()
 
 
 def test_bad_rows_are_told(call: Call) -> None:

@@ -8,6 +8,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from kvsim.config import build, compose
 from kvsim.errors import ConfigError
+from kvsim.latency import NO_SLO, SLO
 from kvsim.run import Run
 
 
@@ -67,7 +68,26 @@ def test_seconds_become_nanoseconds() -> None:
     assert (run.duration_ns, run.warmup_ns, run.drain) == (300_000_000, 100_000_000, False)
 
 
-@pytest.mark.parametrize("override", ["+foo=1", "+kv.foo=1", "+engine.foo=1", "kv.num_blocks=1.5", "seed=x"])
+def test_limits_reach_the_summary() -> None:
+    assert made().slo == NO_SLO
+    run = made("num_requests=30", "slo.ttft_ms=1e6", "slo.e2el_ms=1_000_000_000")
+    assert run.slo == SLO(ttft_ms=1e6, e2el_ms=1e9)
+    summary = run.execute()
+    assert summary["request_goodput"] == summary["request_throughput"]
+    assert made("num_requests=30", "slo.e2el_ms=0.001").execute()["request_goodput"] == 0
+
+
+@pytest.mark.parametrize("name", ["ttft_ms", "tpot_ms", "e2el_ms"])
+@pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf"])
+def test_a_limit_out_of_range_is_refused(name: str, limit: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^slo\.{name}={limit}: must be .* above 0; give for example 500$"):
+        made(f"slo.{name}={limit}")
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["+foo=1", "+kv.foo=1", "+engine.foo=1", "kv.num_blocks=1.5", "seed=x", "+slo.itl_ms=1", "slo.ttft_ms=true"],
+)
 def test_keys_and_types_are_closed(override: str) -> None:
     with pytest.raises((HydraException, OmegaConfBaseException)):
         made(override)

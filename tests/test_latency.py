@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvsim.errors import InvariantError
-from kvsim.latency import RequestColumns, Sample, Stalls, inter_token_gaps, measure
+from kvsim.latency import SLO, RequestColumns, Sample, Stalls, inter_token_gaps, measure
 from kvsim.plan import IntArray
+from tests.harness import every_system, setup, simulate
+from tests.reference.records import Job
 
 MS = 10**6
 
@@ -53,6 +55,69 @@ def test_two_requests_by_hand() -> None:
     assert found.itl_ms.values.tolist() == [20, 30, 40]
     assert found.itl_ms.counts.tolist() == [1, 1, 1]
     assert found.normalized_s.values.tolist() == [0.025, 0.025]
+
+
+def test_a_static_batch_emits_before_it_delivers() -> None:
+    # both are delivered with the batch at 100 ms; request 0 emitted in steps 0 and 1, request 1 in 0..3
+    requests = columns(
+        2,
+        num_output_tokens=[2, 4],
+        first_token_ns=[10 * MS, 10 * MS],
+        finished_ns=[100 * MS, 100 * MS],
+        last_step=[1, 3],
+    )
+    found = measure(requests, everyone(requests), ints(10, 30, 60, 100) * MS, NO_STALLS)
+    assert found.tpot_ms.values.tolist() == [20, 30], "emission to emission"
+    assert found.itl_ms.values.tolist() == [20, 30, 40]
+    assert found.e2el_ms.values.tolist() == [100, 100]
+    assert found.normalized_s.values.tolist() == [0.025, 0.05]
+
+
+@every_system
+def test_what_a_run_calls_tpot_and_itl_are_the_gaps_between_its_emissions(system: str) -> None:
+    jobs = [Job(700 * row, 3 + row % 20, 1 + 7 * row % 30) for row in range(40)]
+    log = simulate(setup(system, num_blocks=32, max_num_seqs=5), jobs)
+    at: dict[int, list[int]] = {request_id: [] for request_id in log.requests}
+    for step in log.steps:
+        for request_id in step.emitted:
+            at[request_id].append(step.end_ns)
+    early = [row for row, ends in at.items() if ends[-1] < (log.requests[row].finished_ns or 0)]
+    assert bool(early) == (system == "fastertransformer")
+    tpot = [(ends[-1] - ends[0]) / (len(ends) - 1) / MS for ends in at.values() if len(ends) > 1]
+    gaps = [(b - a) / MS for ends in at.values() for a, b in pairwise(ends)]
+    stay = [((outcome.finished_ns or 0) - jobs[row].arrival) / MS for row, outcome in log.requests.items()]
+    for name, expected in (("tpot", tpot), ("itl", gaps), ("e2el", stay)):
+        assert log.summary[f"mean_{name}_ms"] == pytest.approx(np.mean(expected))
+        assert log.summary[f"p99_{name}_ms"] == pytest.approx(np.percentile(expected, 99))
+
+
+@pytest.mark.parametrize(
+    ("slo", "good"),
+    [
+        (SLO(), 3),
+        (SLO(ttft_ms=10), 2),
+        (SLO(ttft_ms=9.999), 1),
+        (SLO(tpot_ms=20), 2),
+        (SLO(tpot_ms=0.1), 1),
+        (SLO(e2el_ms=100), 3),
+        (SLO(e2el_ms=99.9), 1),
+        (SLO(ttft_ms=10, tpot_ms=20), 1),
+        (SLO(ttft_ms=10, tpot_ms=30, e2el_ms=50), 0),
+    ],
+)
+def test_good_requests_keep_every_limit(slo: SLO, good: int) -> None:
+    # TTFT 10, 1, 30; TPOT 20, 33, none; E2EL 100, 100, 30 ms
+    requests = columns(
+        3,
+        arrival_ns=[0, 0, 0],
+        num_output_tokens=[2, 4, 1],
+        first_token_ns=[10 * MS, 1 * MS, 30 * MS],
+        finished_ns=[100 * MS, 100 * MS, 30 * MS],
+        first_step=[1, 0, 2],
+        last_step=[2, 3, 2],
+    )
+    ends = ints(1, 10, 30, 100) * MS
+    assert measure(requests, everyone(requests), ends, NO_STALLS, slo).num_good == good
 
 
 def test_preemption_is_one_long_gap() -> None:
@@ -98,6 +163,25 @@ def emissions(draw: st.DrawFn) -> tuple[list[int], list[list[int]]]:
     durations = draw(st.lists(st.integers(1, 10**9), min_size=1, max_size=12))
     steps = st.lists(st.sampled_from(range(len(durations))), min_size=1, unique=True).map(sorted)
     return np.cumsum(durations).tolist(), draw(st.lists(steps, max_size=8))
+
+
+@given(emissions(), st.integers(0, 10**9))
+def test_the_gaps_of_a_request_add_up_to_its_time_per_token(run: tuple[list[int], list[list[int]]], held: int) -> None:
+    ends, emitted = run
+    for steps in emitted:
+        stalls = [(0, a, b) for a, b in pairwise(steps) if b > a + 1]
+        requests = columns(
+            1,
+            num_output_tokens=[len(steps)],
+            first_token_ns=[ends[steps[0]]],
+            finished_ns=[ends[steps[-1]] + held],
+            first_step=[steps[0]],
+            last_step=[steps[-1]],
+        )
+        columns_of_stalls = Stalls(*np.array(stalls, dtype=np.int64).reshape(-1, 3).T)
+        found = measure(requests, everyone(requests), ints(*ends), columns_of_stalls)
+        gaps = float((found.itl_ms.values * found.itl_ms.counts).sum())
+        assert gaps == pytest.approx(float(found.tpot_ms.values.sum()) * (len(steps) - 1))
 
 
 @given(emissions(), st.randoms())

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvsim.errors import ConfigError, InvariantError
-from kvsim.latency import RequestColumns, Stalls
+from kvsim.latency import NO_SLO, SLO, RequestColumns, Stalls
 from kvsim.metrics import MEMORY_CLASSES, StepTotals, is_saturated, summarize
 from kvsim.plan import IntArray
 from kvsim.request import Status
@@ -30,6 +30,7 @@ NAMES = [
     "total_output_tokens",
     "request_throughput",
     "output_throughput",
+    "request_goodput",
     *(f"{statistic}_{name}_ms" for name in ("ttft", "tpot", "itl", "e2el") for statistic in STATISTICS),
     "mean_normalized_latency",
     "mean_batch_size",
@@ -68,10 +69,12 @@ def columns(count: int, **given: list[int]) -> RequestColumns:
 def summary(requests: RequestColumns, totals: StepTotals, ends: list[int], **more: Any) -> dict[str, Any]:
     accepted = requests.arrival_ns[requests.state != list(Status).index(Status.REJECTED)]
     waiting = more.get("num_waiting", np.zeros(len(accepted), dtype=np.int64))
-    return summarize(requests, totals, ints(*ends), more.get("stalls", NO_STALLS), accepted, waiting)
+    return summarize(
+        requests, totals, ints(*ends), more.get("stalls", NO_STALLS), accepted, waiting, more.get("slo", NO_SLO)
+    )
 
 
-def example(warmup_ns: int = 0, end_ns: int | None = None) -> dict[str, Any]:
+def example(warmup_ns: int = 0, end_ns: int | None = None, slo: SLO = NO_SLO) -> dict[str, Any]:
     """Two requests of 3 and 2 tokens; idle from 3 s to 4 s."""
     totals = StepTotals(warmup_ns, end_ns, POOL)
     first = steps([0, 1 * S], [1 * S, 1 * S], num_seqs=[1, 1], num_emitted=[1, 1], token_state=[10, 11])
@@ -99,7 +102,7 @@ def example(warmup_ns: int = 0, end_ns: int | None = None) -> dict[str, Any]:
         num_preemptions=[1, 0],
         recomputed_tokens=[11, 0],
     )
-    return summary(requests, totals, [1 * S, 2 * S, 3 * S, 6 * S, 8 * S])
+    return summary(requests, totals, [1 * S, 2 * S, 3 * S, 6 * S, 8 * S], slo=slo)
 
 
 def test_names_are_exactly_the_documented_ones() -> None:
@@ -132,6 +135,16 @@ def test_warmup_leaves_out_earlier_time_and_earlier_arrivals() -> None:
     assert found["output_throughput"] == 3 / 5.5
     assert found["kv_token_state_frac"] == pytest.approx((6 + 40 + 42) / 550), "the third step is split"
     assert found["steps"] == 3
+
+
+def test_goodput_is_of_requests_that_keep_every_limit() -> None:
+    assert example()["request_goodput"] is None
+    assert example(slo=SLO(ttft_ms=2000))["request_goodput"] == 2 / 8
+    assert example(slo=SLO(ttft_ms=2000, tpot_ms=1000))["request_goodput"] == 1 / 8
+    assert example(slo=SLO(e2el_ms=1))["request_goodput"] == 0
+    assert example(warmup_ns=5 * S // 2, slo=SLO(ttft_ms=2000))["request_goodput"] == 1 / 5.5, "one came before"
+    assert example(end_ns=16 * S, slo=SLO(ttft_ms=2000))["request_goodput"] == 2 / 16
+    assert example(warmup_ns=9 * S, slo=SLO(ttft_ms=2000))["request_goodput"] is None
 
 
 def test_a_fixed_end_splits_its_step_and_counts_idle_time_after_the_last() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 import kvsim.results
 from kvsim.errors import ConfigError
-from kvsim.results import BLOCK_COLUMNS, RunFolder, environment, to_json, write_json
+from kvsim.results import BLOCK_COLUMNS, FolderInUseError, RunFolder, environment, to_json, write_json
 
 SCHEMA: dict[str, kvsim.results.Kind] = {"step": "int64", "start_s": "float64", "state": "string"}
 ROWS = 70_000
@@ -203,6 +204,28 @@ def test_a_folder_that_cannot_be_written_is_a_wrong_configuration(tmp_path: Path
         RunFolder(tmp_path / "file" / "run").__enter__()
 
 
+def test_two_runs_cannot_write_to_one_folder_at_once(tmp_path: Path) -> None:
+    with RunFolder(tmp_path) as first:
+        first.write_summary({"completed": 1})
+        with pytest.raises(FolderInUseError, match=r"in use by another kvsim.*choose another"):
+            RunFolder(tmp_path).__enter__()
+    assert json.loads((tmp_path / "summary.json").read_text()) == [{"completed": 1}]
+    with pytest.raises(RuntimeError):
+        fail(tmp_path, RuntimeError("no"))
+    write_run(tmp_path)  # free again, however a run ended
+
+
+def test_a_killed_run_frees_its_folder(tmp_path: Path) -> None:
+    program = f"""
+import os, signal
+from kvsim.results import RunFolder
+with RunFolder({str(tmp_path)!r}):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[1]).returncode == -9
+    write_run(tmp_path)
+
+
 numbers = st.floats() | st.integers() | st.booleans() | st.none() | st.floats(width=32).map(np.float32)
 
 
@@ -238,6 +261,38 @@ def test_environment_names_versions_command_and_engine() -> None:
     assert (versions["kvsim"], versions["numpy"]) == (kvsim.__version__, np.__version__)
     assert env["config_digest"] == environment({"engine": {"drain": True}, "seed": 1}, [])["config_digest"]
     assert env["config_digest"] != environment({**config, "seed": 2}, [])["config_digest"]
+
+
+@pytest.mark.parametrize(
+    ("key", "file"),
+    [("workload.path", "in"), ("model.config", "in/config.json"), ("executor.path", "in/steps.parquet")],
+)
+def test_content_of_input_files_counts_and_not_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, file: str
+) -> None:
+    def digests(path: str) -> tuple[object, object]:
+        group, name = key.split(".")
+        env = environment({group: {name: path}, "seed": 0}, [])
+        assert isinstance(env["inputs"], dict) and list(env["inputs"]) == [key]
+        return env["config_digest"], env["keys_digest"]
+
+    for place, content in (("a", "one"), ("b", "one"), ("c", "two")):
+        (tmp_path / place / file).parent.mkdir(parents=True)
+        (tmp_path / place / file).write_text(content)
+    found = []
+    for place in "abc":
+        monkeypatch.chdir(tmp_path / place)
+        found.append(digests("in"))
+    assert found[0] == found[1] == (digests(str(tmp_path / "a/in"))[0], found[1][1])
+    assert found[0][0] != found[2][0] and found[0][1] == found[2][1]
+    monkeypatch.chdir(tmp_path / "a")
+    (tmp_path / "a" / file).write_text("one more")
+    assert digests("in")[0] != found[0][0]
+
+
+def test_a_pipe_is_no_input_file_to_read_twice(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert environment({"workload": {"path": str(tmp_path / "pipe")}}, [])["inputs"] == {}
 
 
 def test_writing_a_run_does_not_import_pandas(tmp_path: Path) -> None:

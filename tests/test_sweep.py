@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 import kvsim
-from kvsim.results import RunFolder
+from kvsim.results import FolderInUseError, RunFolder
 from kvsim.run import Label
-from kvsim.sweep import MAX_NAME, Point, SweepFolder
+from kvsim.sweep import MAX_NAME, Earlier, Point, SweepFolder
 
 
 def point(digest: str = "d0", **swept: Label) -> Point:
-    return Point((), swept, digest)
+    return Point((), swept, digest, "k0")
 
 
-def finish(folder: Path, digest: str, version: str = kvsim.__version__) -> None:
+def finish(folder: Path, digest: str, keys_digest: str = "k0", version: str = kvsim.__version__) -> None:
     with RunFolder(folder) as run:
-        run.write_env({"config_digest": digest, "versions": {"kvsim": version}})
+        run.write_env({"config_digest": digest, "keys_digest": keys_digest, "versions": {"kvsim": version}})
         run.write_summary({"completed": 3})
 
 
@@ -49,23 +49,31 @@ def test_two_keys_cannot_make_one_name() -> None:
 
 
 def test_finished_means_completed_with_the_same_configuration_and_version(tmp_path: Path) -> None:
-    same, other, old, failed, killed, none = (point(seed=seed) for seed in range(6))
-    sweep = SweepFolder(tmp_path, [same, other, old, failed, killed, none])
+    same, moved, inputs, keys, old, failed, killed, none = (point(seed=seed) for seed in range(8))
+    sweep = SweepFolder(tmp_path, [same, moved, inputs, keys, old, failed, killed, none])
     for each in (same, failed, killed):
         finish(tmp_path / each.folder, "d0")
-    finish(tmp_path / other.folder, "d1")
+    finish(tmp_path / moved.folder, "d0", "k1")
+    finish(tmp_path / inputs.folder, "d1")
+    finish(tmp_path / keys.folder, "d1", "k1")
     finish(tmp_path / old.folder, "d0", version="0.0.1")
     with pytest.raises(RuntimeError), RunFolder(tmp_path / failed.folder):
         raise RuntimeError("no")
     (tmp_path / killed.folder / "status.json").write_text("{")
-    assert [each for each in sweep.points if sweep.is_finished(each)] == [same]
+    assert [sweep.earlier(each) for each in sweep.points] == [
+        Earlier.SAME, Earlier.SAME, Earlier.OTHER_INPUTS, Earlier.OTHER_KEYS, Earlier.OTHER_VERSION,
+        Earlier.NOTHING, Earlier.NOTHING, Earlier.NOTHING,
+    ]  # fmt: skip
     assert sweep.summary(same) == {"completed": 3}
 
 
 def test_index(tmp_path: Path) -> None:
     done, failed, killed = (point(f"d{seed}", seed=seed) for seed in range(3))
     sweep = SweepFolder(tmp_path / "new" / "one", [done, failed, killed])
-    sweep.prepare(sweep.points)
+    with sweep.lock():
+        sweep.prepare(sweep.points)
+        with pytest.raises(FolderInUseError):
+            sweep.lock().__enter__()
     finish(sweep.path / done.folder, "d0")
     with pytest.raises(RuntimeError), RunFolder(sweep.path / failed.folder):
         raise RuntimeError("no")

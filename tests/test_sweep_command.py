@@ -184,8 +184,54 @@ def test_resume_keeps_what_is_finished_and_the_same(sweep: Call, tmp_path: Path)
     assert reply.code == 0 and reply.err.startswith("INFO: 2 of 4 runs were finished and are kept\n")
     assert (tmp_path / "here" / FOLDERS[1] / "status.json").stat().st_mtime_ns == kept
     assert status.exists() and results(tmp_path) == whole
-    other = json.loads(sweep(*GRID, "warmup=0.1", "sweep.dry_run=true", "output=json").out)
-    assert not any(point["finished"] for point in other)
+
+
+@pytest.mark.parametrize("dry_run", ["true", "false"])
+def test_runs_with_other_values_of_keys_not_swept_are_not_overwritten(
+    sweep: Call, tmp_path: Path, dry_run: str
+) -> None:
+    sweep("rate=4,8", "seed=0", *SHORT)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    reply = sweep("rate=2,4,8", "seed=7", *SHORT, f"sweep.dry_run={dry_run}")
+    assert (reply.code, reply.out, reply.err.count("\n")) == (2, "", 1)
+    assert reply.err.startswith("kvsim: here/rate-4: keys that are not swept had other values in this run; choose")
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert sweep("rate=4,8", "seed=0,7", *SHORT).code == 0
+
+
+def test_a_changed_input_file_or_version_runs_again(
+    sweep: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    grid = ("system=vllm_v0,vllm_v1", "workload=trace", "workload.path=trace.csv", "hydra.sweep.dir=here")
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_time_s,num_prompt_tokens,num_output_tokens\n0,10,5\n1,10,5\n")
+    assert [row["completed"] for row in json.loads(sweep(*grid, "output=json").out)] == [2, 2]
+    with trace.open("a") as rows:
+        rows.write("2,10,5\n")
+    reply = sweep(*grid, "output=json")
+    assert [row["completed"] for row in json.loads(reply.out)] == [3, 3]
+    assert reply.err.startswith("INFO: 2 of 2 runs were finished and are run again: an input file has changed\n")
+    assert sweep(*grid).err.startswith("INFO: 2 of 2 runs were finished and are kept\n")
+    monkeypatch.setattr("kvsim.__version__", "9.9")
+    reply = sweep(*grid)
+    assert reply.err.startswith("INFO: 2 of 2 runs were finished and are run again: kvsim had another version\n")
+
+
+def test_an_empty_window_is_dashes(sweep: Call) -> None:
+    reply = sweep("rate=4", "warmup=100000,200000", *SHORT)
+    assert (reply.code, reply.err) == (0, "INFO: results in here\n")
+    rows = [line.split() for line in reply.out.splitlines() if line.startswith((" 100000", " 200000"))]
+    assert len(rows) == 2 and all("-" in row for row in rows)
+
+
+def test_a_second_sweep_in_the_folder_is_refused(tmp_path: Path, whole: Files) -> None:
+    process = start(tmp_path, "hydra.sweep.dir=cut")
+    second = subprocess.run(command(*LONG, "hydra.sweep.dir=cut"), cwd=tmp_path, capture_output=True, text=True)
+    assert second.returncode == 2 and second.stdout == ""
+    assert second.stderr == "kvsim: cut is in use by another kvsim; wait until it has ended or choose another folder\n"
+    process.communicate(timeout=60)
+    assert process.returncode == 0 and set(states(tmp_path / "cut")) == {"completed"}
+    assert results(tmp_path / "cut") == whole
 
 
 def test_a_wider_grid_keeps_the_runs_of_the_narrower(sweep: Call) -> None:
@@ -330,10 +376,14 @@ def test_a_signal_leaves_finished_runs_and_the_index(
         assert (tmp_path / "cut" / run["folder"] / "summary.json").exists() == (run["state"] == "completed")
 
 
-def test_one_bar_on_a_terminal(tmp_path: Path) -> None:
+@pytest.mark.parametrize("launcher", ["basic", "joblib"])
+def test_checked_points_and_one_bar_on_a_terminal(tmp_path: Path, launcher: str) -> None:
+    if launcher == "joblib":
+        pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="needs the extra kvsim[sweep]")
     terminal, stderr = pty.openpty()
+    jobs = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=1") if launcher == "joblib" else ()
     process = subprocess.Popen(
-        command("rate=2", "seed=0,1,2", "num_requests=2000", "hydra.sweep.dir=here"), cwd=tmp_path,
+        command("rate=2", "seed=0,1,2", "num_requests=2000", "hydra.sweep.dir=here", *jobs), cwd=tmp_path,
         stdout=subprocess.DEVNULL, stderr=stderr,
     )  # fmt: skip
     os.close(stderr)
@@ -345,5 +395,6 @@ def test_one_bar_on_a_terminal(tmp_path: Path) -> None:
         pass
     assert process.wait(30) == 0
     text = shown.decode()
+    assert " of 3 points\r\x1b[K" in text
     assert "0/3" in text and ("1/3" in text or "2/3" in text)
     assert "simulated" not in text

@@ -16,6 +16,7 @@ from kvsim.cli.explain import explain
 from kvsim.cli.folder import run_environment, save_config
 from kvsim.config import build
 from kvsim.errors import ConfigError
+from kvsim.results import FolderInUseError, RunFolder
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ def run_app() -> None:
             job(cfg)
         except Exception as error:
             errors.append(error)
-            return error
+            return None if isinstance(error, FolderInUseError) else error  # the folder is another run's: it stays
         return None
 
     try:
@@ -61,9 +62,10 @@ def unusable(error: OSError, key: str) -> str:
 
 def job(cfg: DictConfig) -> None:
     """What Hydra calls once the run folder exists: build, execute, write, print."""
-    from kvsim.results import RunFolder
     from kvsim.table import print_summaries
 
+    if cfg.sweep.dry_run:
+        raise ConfigError("sweep.dry_run=true: is for kvsim sweep; leave it out, or see the keys with --cfg job")
     hydra_config = HydraConfig.get()
     run = build(cfg, workload_name=hydra_config.runtime.choices["workload"])
     with RunFolder(hydra_config.runtime.output_dir) as folder:
@@ -72,5 +74,7 @@ def job(cfg: DictConfig) -> None:
         summary = run.execute(folder, sys.stderr if sys.stderr.isatty() else None)
     if summary["rejected"] and not summary["completed"]:
         log.warning("every request was rejected; the column reason of %s says why", folder.path / "requests.parquet")
+    elif not any(summary[state] for state in ("completed", "failed", "rejected", "unfinished")):
+        log.warning("no request was measured: none arrived after warmup=%g s; lower it or lengthen the run", cfg.warmup)
     print_summaries([summary], cfg.output)
     log.info("results in %s", os.path.relpath(folder.path))

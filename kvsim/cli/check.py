@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+import math
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
@@ -24,6 +26,7 @@ from kvsim.cli.folder import run_environment
 from kvsim.cli.grid import Grid
 from kvsim.config import build
 from kvsim.errors import ConfigError
+from kvsim.progress import CLEAR_LINE, INTERVAL_S
 from kvsim.run import Label
 from kvsim.sweep import Point
 
@@ -45,8 +48,13 @@ class Checked(NamedTuple):
     warnings: list[str]
 
 
-def check_points(loader: ConfigLoader, master: DictConfig, grid: Grid, swept_keys: Sequence[str]) -> list[Point]:
+def check_points(
+    loader: ConfigLoader, master: DictConfig, grid: Grid, swept_keys: Sequence[str], terminal: TextIO | None = None
+) -> list[Point]:
     """All points of the grid. A warning that several of them cause is given once.
+
+    Args:
+        terminal: shows how many are checked.
 
     Raises:
         ConfigError: a point that cannot run, or two that are the same.
@@ -54,7 +62,8 @@ def check_points(loader: ConfigLoader, master: DictConfig, grid: Grid, swept_key
     points: dict[str, Point] = {}
     warnings: dict[str, None] = {}
     check = functools.partial(_check_point, loader, master, swept_keys)
-    for checked in _map(check, itertools.product(*grid.values()), master):
+    total = math.prod(map(len, grid.values()))
+    for checked in _counted(_map(check, itertools.product(*grid.values()), master), total, terminal):
         if checked.point is None:
             raise ConfigError(checked.problem)
         if checked.point.folder in points:
@@ -64,6 +73,24 @@ def check_points(loader: ConfigLoader, master: DictConfig, grid: Grid, swept_key
     for warning in warnings:
         log.warning("%s", warning)
     return list(points.values())
+
+
+def _counted(checks: Iterable[Checked], total: int, terminal: TextIO | None) -> Iterator[Checked]:
+    """`checks`, with their number on one line of the terminal."""
+    if terminal is None:
+        yield from checks
+        return
+    due = time.monotonic() + INTERVAL_S
+    try:
+        for number, checked in enumerate(checks, 1):
+            if time.monotonic() >= due:
+                due = time.monotonic() + INTERVAL_S
+                terminal.write(f"{CLEAR_LINE}checked {number} of {total} points")
+                terminal.flush()
+            yield checked
+    finally:
+        terminal.write(CLEAR_LINE)
+        terminal.flush()
 
 
 def _map(
@@ -80,7 +107,8 @@ def _map(
     state = Singleton.get_state()
     rest = iter(combinations)
     chunks = iter(lambda: list(itertools.islice(rest, CHUNK)), [])
-    parallel = Parallel(n_jobs=num_jobs, max_nbytes=None)  # as the launcher's, which then takes its processes over
+    # its processes are those of the launcher's, which takes them over
+    parallel = Parallel(n_jobs=num_jobs, max_nbytes=None, return_as="generator")
     jobs = (delayed(_check_chunk)(check, chunk, state, os.getpid()) for chunk in chunks)
     return itertools.chain.from_iterable(parallel(jobs))
 
@@ -105,8 +133,9 @@ def _check_point(loader: ConfigLoader, master: DictConfig, swept_keys: Sequence[
                 experiment = choices["experiment"]
                 raise ConfigError(f"experiment={experiment}: holds a sweep of its own; give no other beside it")
             build(cfg, workload_name=choices["workload"])
-            digest = str(run_environment(cfg, [])["config_digest"])
-            return Checked(Point(overrides, swept_values(cfg, choices, swept_keys), digest), "", warnings)
+            env = run_environment(cfg, [])
+            swept = swept_values(cfg, choices, swept_keys)
+            return Checked(Point(overrides, swept, str(env["config_digest"]), str(env["keys_digest"])), "", warnings)
         except (HydraException, OmegaConfBaseException) as error:
             problem = explain(error, overrides)
         except ConfigError as error:

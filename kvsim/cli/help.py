@@ -25,7 +25,9 @@ usage: kvsim sweep [OPTION ...] [KEY=VALUE,VALUE,... ...]    simulate every poin
 
 Results go to multirun/DATE/TIME (hydra.sweep.dir=DIR): a run folder a point, and index.json; the table to stdout.
 All points are checked before the first one runs. A sweep into the folder of an earlier one keeps the runs that are
-finished. hydra/launcher=joblib uses all cores, hydra.launcher.n_jobs=N that many: pip install 'kvsim[sweep]'.
+finished; with another version of kvsim or a changed input file they run again; with other values of keys that are not
+in their folders' names the sweep is refused.
+hydra/launcher=joblib uses all cores, hydra.launcher.n_jobs=N that many: pip install 'kvsim[sweep]'.
 """
 
 GROUPS = "\nGroups, GROUP=OPTION, * the default, each with keys of its own (--cfg job shows them):\n"

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from pathlib import Path
-from typing import NoReturn
 
+from kvsim.cli.parser import Parser
 from kvsim.errors import ConfigError
 from kvsim.suggest import did_you_mean
 
 ALL = "all"
 MAX_JOBS = 1024
-
-
-class Parser(argparse.ArgumentParser):
-    """Leaves errors to the dispatcher, which prints one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise it."""
-        raise ConfigError(f"{message}; see {self.prog} --help")
 
 
 def main(arguments: list[str]) -> int:
@@ -33,7 +24,6 @@ def main(arguments: list[str]) -> int:
         prog="kvsim reproduce",
         description="Simulate what published figures show and compare; exit code 1 if a value is outside its band.",
         epilog="kvsim sweep experiment=fig2 runs a figure's experiment with changes of yours.",
-        allow_abbrev=False,
     )
     parser.add_argument("figures", nargs="*", metavar="FIGURE", help="names as --list shows them, or all")
     parser.add_argument("--list", action="store_true", help="show what there is")
@@ -41,7 +31,7 @@ def main(arguments: list[str]) -> int:
                         help="folder for CSV and PNG (%(default)s)")  # fmt: skip
     parser.add_argument("--jobs", metavar="N", type=int, default=os.cpu_count() or 1, help="processes (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
-    options = parser.parse_args(arguments)
+    options = parser.read(arguments)
     if options.list:
         return show_list(options.json)
     names = chosen(options.figures)

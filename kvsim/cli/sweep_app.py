@@ -7,11 +7,12 @@ import logging
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from hydra import initialize_config_module
 from hydra._internal.callbacks import Callbacks
@@ -30,27 +31,27 @@ from kvsim.cli.grid import expand
 from kvsim.cli.sweep_job import sweep_job
 from kvsim.errors import ConfigError
 from kvsim.progress import progress_bar
-from kvsim.sweep import Point, SweepFolder
+from kvsim.sweep import Earlier, Point, SweepFolder
 from kvsim.table import SWEEP_METRICS, print_rows
 
 log = logging.getLogger(__name__)
 
 
 class Sweep(NamedTuple):
-    """A checked sweep: all that a launcher needs, and what is already there."""
+    """A checked sweep: all that a launcher needs."""
 
     context: HydraContext
     master: DictConfig
     swept_keys: list[str]
     folder: SweepFolder
-    open_points: list[Point]
 
 
 def run_sweep(overrides: Sequence[str], config_dir: str | None) -> int:
     """Run the points that these overrides span and that have no finished run yet; 1 if one failed.
 
     Raises:
-        ConfigError: wrong usage or configuration of any point; nothing has been run and no folder is left behind.
+        ConfigError: wrong usage or configuration of any point, or the folder holds runs with other keys, or is in use;
+            nothing has been run and no folder is left behind.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
@@ -60,7 +61,12 @@ def run_sweep(overrides: Sequence[str], config_dir: str | None) -> int:
     if sweep.master.sweep.dry_run:
         _print_points(sweep)
         return 0
-    return _carry_out(sweep)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(sweep.folder.lock())
+        except OSError as error:
+            raise ConfigError(unusable(error, "hydra.sweep.dir")) from error
+        return _carry_out(sweep)
 
 
 def _compose(overrides: Sequence[str], config_dir: str | None) -> Sweep:
@@ -76,44 +82,65 @@ def _compose(overrides: Sequence[str], config_dir: str | None) -> Sweep:
     master = hydra.compose_config("config", words, run_mode=RunMode.MULTIRUN, with_log_configuration=True)
     loader = hydra.config_loader
     grid, swept_keys = expand(loader, master)
-    folder = SweepFolder(str(master.hydra.sweep.dir), check_points(loader, master, grid, swept_keys))
-    open_points = [point for point in folder.points if not folder.is_finished(point)]
+    points = check_points(loader, master, grid, swept_keys, _terminal())
     context = HydraContext(config_loader=loader, callbacks=Callbacks(master))
-    return Sweep(context, master, swept_keys, folder, open_points)
+    return Sweep(context, master, swept_keys, SweepFolder(str(master.hydra.sweep.dir), points))
+
+
+def _terminal() -> TextIO | None:
+    return sys.stderr if sys.stderr.isatty() else None
 
 
 def _print_points(sweep: Sweep) -> None:
     print_rows(
         [
-            {**point.swept, "folder": point.folder, "finished": point not in sweep.open_points}
-            for point in sweep.folder.points
+            {**point.swept, "folder": point.folder, "finished": found is Earlier.SAME}
+            for point, found in _earlier(sweep.folder)
         ],
         sweep.master.output,
     )
 
 
+def _earlier(folder: SweepFolder) -> list[tuple[Point, Earlier]]:
+    """Every point and what its folder holds.
+
+    Raises:
+        ConfigError: a run would be overwritten by one with other values of keys that are not in its folder's name.
+    """
+    earlier = [(point, folder.earlier(point)) for point in folder.points]
+    for point, found in earlier:
+        if found is Earlier.OTHER_KEYS:
+            path = os.path.relpath(folder.path / point.folder)
+            raise ConfigError(f"{path}: {found.value} in this run; choose another hydra.sweep.dir=DIR, or delete it")
+    return earlier
+
+
 def _carry_out(sweep: Sweep) -> int:
     """Launch what is not finished, index all, print all."""
     folder, points = sweep.folder, sweep.folder.points
-    kept = len(points) - len(sweep.open_points)
-    if kept:
+    earlier = _earlier(folder)
+    counts = Counter(found for _, found in earlier)
+    if kept := counts[Earlier.SAME]:
         log.info("%d of %d runs were finished and are kept", kept, len(points))
+    for found in (Earlier.OTHER_VERSION, Earlier.OTHER_INPUTS):
+        if counts[found]:
+            log.info("%d of %d runs were finished and are run again: %s", counts[found], len(points), found.value)
+    open_points = [point for point, found in earlier if found is not Earlier.SAME]
     try:
-        folder.prepare(sweep.open_points)
+        folder.prepare(open_points)
     except OSError as error:
         raise ConfigError(unusable(error, "hydra.sweep.dir")) from error
-    terminal = sys.stderr if sys.stderr.isatty() else None
     with _terminable():
         try:
-            if sweep.open_points:
-                with progress_bar(folder.num_ended, len(points), terminal):
-                    _launch(sweep)
+            if open_points:
+                with progress_bar(folder.num_ended, len(points), _terminal()):
+                    _launch(sweep, open_points)
         finally:
             folder.write_index()
     return _report(sweep)
 
 
-def _launch(sweep: Sweep) -> None:
+def _launch(sweep: Sweep, open_points: Sequence[Point]) -> None:
     local = sweep.master.hydra.runtime.choices["hydra/launcher"] in ("basic", "joblib")
     job = functools.partial(
         sweep_job,
@@ -128,7 +155,7 @@ def _launch(sweep: Sweep) -> None:
     quiet = "hydra.job_logging.root.level=ERROR"
     try:
         launcher.launch(
-            [[*point.overrides, f"hydra.sweep.subdir={point.folder}", quiet] for point in sweep.open_points],
+            [[*point.overrides, f"hydra.sweep.subdir={point.folder}", quiet] for point in open_points],
             initial_job_idx=0,
         )
     except Exception as error:

@@ -24,7 +24,8 @@ usage: kvsim trace COMMAND ...
   synth   -o OUT --rate R   a trace table of what workload=sharegpt and its like generate
 
 FILE: ShareGPT or Alpaca JSON, Azure or BurstGPT CSV, Mooncake or Qwen-Bailian JSON lines, a trace table (CSV or
-parquet), plain or gzip. kvsim trace COMMAND --help explains a command."""
+parquet), plain or gzip. kvsim run workload=trace workload.path=FILE replays any of them as it is, texts with a token
+for every 4 characters. kvsim trace COMMAND --help explains a command."""
 
 
 def main(arguments: list[str]) -> int:

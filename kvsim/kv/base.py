@@ -28,6 +28,7 @@ class AllocatorBase:
     """A pool of `num_blocks` blocks of `block_size` token slots and the block tables of those who hold some."""
 
     uses_oracle = False
+    whole_blocks = False
 
     def __init__(self, num_blocks: int, block_size: int, *, max_model_len: int) -> None:
         check_block_size(block_size)

@@ -26,6 +26,8 @@ class ContiguousAllocator(AllocatorBase, ABC):
     A rule says in `reservation` how many tokens that is.
     """
 
+    whole_blocks = True
+
     def __init__(self, num_blocks: int, block_size: int, *, max_model_len: int) -> None:
         super().__init__(num_blocks, block_size, max_model_len=max_model_len)
         if max_model_len % block_size:

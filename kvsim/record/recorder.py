@@ -6,6 +6,7 @@ from collections.abc import Sequence as Sized
 
 import numpy as np
 
+from kvsim.latency import NO_SLO, SLO
 from kvsim.metrics import Metric, StepTotals, summarize
 from kvsim.plan import NO_ROWS, IntArray, PoolUsage, StepPlan, StepResult
 from kvsim.record.files import RunFiles
@@ -26,10 +27,18 @@ class Recorder:
         totals: what the summary needs of the steps, over its window.
         files: where the rows go; None keeps only the summary.
         observers: those who see every plan.
+        slo: what the summary counts as goodput.
     """
 
-    def __init__(self, totals: StepTotals, files: RunFiles | None = None, observers: Sized[Observer] = ()) -> None:
+    def __init__(
+        self,
+        totals: StepTotals,
+        files: RunFiles | None = None,
+        observers: Sized[Observer] = (),
+        slo: SLO = NO_SLO,
+    ) -> None:
         self._totals = totals
+        self._slo = slo
         self._files = files
         self._observers = observers
         self._requests = RequestTable()
@@ -80,7 +89,8 @@ class Recorder:
         self._requests.cut(now)
         columns = self._requests.columns()
         step_ends = np.concatenate(self._step_ends) if self._step_ends else NO_ROWS
-        summary = summarize(columns, self._totals, step_ends, self._requests.stalls(columns), *self._requests.queue())
+        stalls = self._requests.stalls(columns)
+        summary = summarize(columns, self._totals, step_ends, stalls, *self._requests.queue(), slo=self._slo)
         if self._files is not None:
             self._files.write_requests(columns, self._requests.reasons(columns.request_id))
         return summary

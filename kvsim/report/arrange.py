@@ -10,6 +10,7 @@ from kvsim.plots.colours import Style, styles
 from kvsim.plots.data import Legend
 from kvsim.report.points import RATE, Point, Series, Setting
 from kvsim.report.runs import LABELS, FinishedRun, LostRun
+from kvsim.table import as_text
 
 Identity = Mapping[str, Any]
 T = TypeVar("T")
@@ -148,6 +149,4 @@ def _number(value: object) -> float | None:
 
 
 def _text(value: object) -> str:
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return json.dumps(value) if value is None or isinstance(value, bool) else as_text(value)

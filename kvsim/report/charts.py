@@ -9,6 +9,7 @@ import numpy as np
 
 from kvsim.errors import ConfigError
 from kvsim.plots.data import Curve, Distribution, Legend, Split, Timeline
+from kvsim.report.facts import arrivals
 from kvsim.report.points import RATE, Series, Setting
 from kvsim.report.runs import FinishedRun
 from kvsim.report.samples import LATENCIES, Steps, distribution, latencies_ms
@@ -87,7 +88,7 @@ def axis_label(setting: Setting) -> str:
 def place_text(setting: Setting, place: float | None) -> str:
     """A place along the axis, as text."""
     if place is None:
-        return "the arrivals of the trace" if setting.axis == RATE else f"no {setting.axis}"
+        return arrivals(setting.runs) if setting.axis == RATE else f"no {setting.axis}"
     return f"{place:g} req/s" if setting.axis == RATE else f"{setting.axis}={place:g}"
 
 
@@ -97,7 +98,7 @@ def _curve(series: Series, metric: str) -> Curve:
     spread = [(e.mean, min(e.values), max(e.values)) if e else (np.nan,) * 3 for e in estimates]
     value, low, high = np.array(spread, dtype=np.float64).reshape(-1, 3).T
     x = np.array([point.x for point in points], dtype=np.float64)
-    return Curve(series.legend, x, value, low, high, np.array([p.num_saturated > 0 for p in points], dtype=np.bool_))
+    return Curve(series.legend, x, value, low, high, np.array([any(p.saturated) for p in points], dtype=np.bool_))
 
 
 def _splits(setting: Setting, place: float | None) -> list[Split]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvsim.plots.data import Curve
-from kvsim.report.charts import Charts, axis_label
+from kvsim.report.charts import CURVES, Charts, axis_label
 from kvsim.report.facts import caption
 from kvsim.report.figure import Figure, Plot, Spec, dash, numbers, series_keys, spec
 from kvsim.report.points import RATE
 
 SATURATED = "Hollow markers: a run saturated, so the value grows with its length."
 SEEDS = "Bands: least to greatest seed."
+PARTIAL = "Where not every seed defines a value, the mean is of those that do; the table counts them."
 
 
 def curve_figures(charts: Charts) -> list[Figure]:
@@ -19,8 +20,10 @@ def curve_figures(charts: Charts) -> list[Figure]:
     curves, xlabel = charts.curves, axis_label(charts.setting)
     against = "against request rate" if charts.setting.axis == RATE else f"against {charts.setting.axis}"
     points = [point for series in charts.setting.series for point in series.points if point.x is not None]
-    notes = [SATURATED] if any(point.num_saturated for point in points) else []
+    notes = [SATURATED] if any(any(point.saturated) for point in points) else []
     notes += [SEEDS] if any(len(point.runs) > 1 for point in points) else []
+    estimates = [estimate for point in points for metric in CURVES if (estimate := point.estimate(metric))]
+    notes += [PARTIAL] if any(estimate.is_partial for estimate in estimates) else []
     ending = " ".join([*notes, caption(charts.setting, points)])
     keys = series_keys([curve.legend for curve in curves["mean_batch_size"]])
 

@@ -18,12 +18,19 @@ class Estimate(NamedTuple):
 
     Attributes:
         values: one a seed, those that are defined.
+        num_seeds: how many there are, defined or not.
     """
 
     mean: float
     low: float
     high: float
     values: tuple[float, ...]
+    num_seeds: int
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a seed does not define it."""
+        return len(self.values) < self.num_seeds
 
     @classmethod
     def of(cls, values: Sequence[float | None]) -> Estimate | None:
@@ -33,9 +40,9 @@ class Estimate(NamedTuple):
             return None
         mean = fmean(defined) if len(defined) > 1 else defined[0]
         if len(defined) < FEWEST_FOR_INTERVAL:
-            return cls(mean, min(defined), max(defined), defined)
+            return cls(mean, min(defined), max(defined), defined, len(values))
         half = student_t(len(defined) - 1) * stdev(defined) / math.sqrt(len(defined))
-        return cls(mean, mean - half, mean + half, defined)
+        return cls(mean, mean - half, mean + half, defined, len(values))
 
 
 def student_t(freedom: int) -> float:

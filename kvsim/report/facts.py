@@ -9,6 +9,7 @@ from kvsim.report.points import Point, Setting
 from kvsim.report.runs import FinishedRun
 
 Facts = list[tuple[str, str]]
+ARRIVALS = {"all_at_once": "arrivals all at once", "trace": "the trace's own times"}
 STATES = ("completed", "rejected", "failed", "unfinished")
 
 
@@ -23,7 +24,7 @@ def facts(settings: Sequence[Setting]) -> Facts:
         ("Hardware", _unique(setting.hardware for setting in settings)),
         ("KV memory", "varied" if any(axis.startswith("kv.") for axis in varied) else _unique(map(_pool, runs))),
         ("Workload", _unique(setting.workload for setting in settings)),
-        ("Request rate", _numbers((run.summary["rate"] for run in runs), " req/s", "as in the trace")),
+        ("Request rate", _numbers((run.summary["rate"] for run in runs), " req/s", arrivals(runs))),
         *((axis, _numbers(places, "", "null")) for axis, places in varied.items()),
         ("Seeds", ", ".join(_seeds(runs))),
         ("Requests a run", requests(runs)),
@@ -43,6 +44,12 @@ def caption(setting: Setting, points: Iterable[Point]) -> str:
         f"{setting.title}; seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}; {requests(runs)} requests a run; "
         f"warm-up {warmup(runs)}; kvsim {version(runs)}."
     )
+
+
+def arrivals(runs: Sequence[FinishedRun]) -> str:
+    """How requests arrive in those of the runs that have no rate."""
+    without = [run for run in runs if run.summary["rate"] is None]
+    return _unique(ARRIVALS.get(run.config.get("workload.arrivals", ""), "arrivals not recorded") for run in without)
 
 
 def requests(runs: Sequence[FinishedRun]) -> str:

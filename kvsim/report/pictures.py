@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvsim.plots import runs
@@ -13,6 +14,9 @@ from kvsim.report.samples import LATENCIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+HEAD_BYTES = 4096
+"""Of a PNG file; what it says of itself stands before its pixels."""
 
 
 def pictures(charts: Sequence[Charts]) -> Iterator[tuple[str, bytes]]:
@@ -26,7 +30,21 @@ def pictures(charts: Sequence[Charts]) -> Iterator[tuple[str, bytes]]:
             while unique in taken:
                 unique, number = f"{name}-{number}", number + 1
             taken.add(unique)
-            yield f"{unique}.png", _png(axes)
+            yield f"{unique}.png", _png(axes, _mark(f"{unique}.png"))
+
+
+def is_picture(path: Path) -> bool:
+    """Whether a report wrote this file, under this name."""
+    try:
+        with path.open("rb") as file:
+            return b"Software\0" + _mark(path.name).encode() in file.read(HEAD_BYTES)
+    except OSError:
+        return False
+
+
+def _mark(name: str) -> str:
+    """What a file of this name says of its origin; a copy under another name is no longer ours."""
+    return f"kvsim report, {name}"
 
 
 def _figures(charts: Charts) -> Iterator[tuple[str, Axes]]:
@@ -56,11 +74,11 @@ def _placed(axes: Axes, charts: Charts, pad: float = 6) -> Axes:
     return axes
 
 
-def _png(axes: Axes) -> bytes:
+def _png(axes: Axes, mark: str) -> bytes:
     stream = io.BytesIO()
     figure = axes.get_figure(root=True)
     assert figure is not None
-    figure.savefig(stream, format="png", metadata={"Software": None})
+    figure.savefig(stream, format="png", metadata={"Software": mark})
     return stream.getvalue()
 
 

@@ -26,9 +26,9 @@ class Point:
         return rate
 
     @property
-    def num_saturated(self) -> int:
-        """Runs whose backlog grew to the end."""
-        return sum(bool(run.summary.get("saturated")) for run in self.runs)
+    def saturated(self) -> list[bool]:
+        """Whether the backlog grew to the end, of every run for which that is defined."""
+        return [flag for run in self.runs if (flag := run.summary.get("saturated")) is not None]
 
     def estimate(self, metric: str) -> Estimate | None:
         """The metric over the seeds; None where it is undefined."""

@@ -87,7 +87,8 @@ class Steps:
         """
         inside = self.time_s <= end_s
         time_s = self.time_s[inside]
-        free, waiting = self._rows["free_usable"][inside], self._rows["num_waiting"][inside]
+        free = (self._rows["free_usable"] + self._rows["free_unusable"])[inside]
+        waiting = self._rows["num_waiting"][inside]
         bucket = np.minimum((time_s / (end_s or 1) * buckets).astype(np.int64), buckets - 1)
         kept = np.union1d(_extremes(bucket, free), _extremes(bucket, waiting))
         kept = np.union1d(kept, [0, len(time_s) - 1])

@@ -10,42 +10,35 @@ from typing import NamedTuple
 from kvsim.report.estimate import FEWEST_FOR_INTERVAL, Estimate
 from kvsim.report.points import RATE, Point, Series, Setting
 from kvsim.report.runs import LostRun
+from kvsim.table import METRICS, as_text
 
 Row = dict[str, str | int | float | None]
 
 
-class Column(NamedTuple):
-    """A metric, its heading and the format of its numbers."""
-
-    metric: str
-    label: str
-    style: str
-
-
-MS = "ms"
-"""A format: one decimal below a second, none above."""
-
 COLUMNS = (
-    Column("completed", "completed", ",.0f"),
-    Column("rejected", "rejected", ",.0f"),
-    Column("failed", "failed", ",.0f"),
-    Column("unfinished", "unfinished", ",.0f"),
-    Column("request_throughput", "requests/s", ".3f"),
-    Column("output_throughput", "output tokens/s", ",.1f"),
-    Column("mean_normalized_latency", "latency, s/token", ".4f"),
-    Column("median_ttft_ms", "TTFT p50, ms", MS),
-    Column("p99_ttft_ms", "TTFT p99, ms", MS),
-    Column("median_tpot_ms", "TPOT p50, ms", MS),
-    Column("p99_tpot_ms", "TPOT p99, ms", MS),
-    Column("median_e2el_ms", "E2EL p50, ms", MS),
-    Column("p99_e2el_ms", "E2EL p99, ms", MS),
-    Column("mean_batch_size", "batch, sequences", ".2f"),
-    Column("kv_token_state_frac", "KV token state", ".1%"),
-    Column("kv_reserved_frac", "KV reserved", ".1%"),
-    Column("kv_internal_frac", "KV internal", ".1%"),
-    Column("kv_external_frac", "KV external and free", ".1%"),
-    Column("num_preemptions", "preemptions", ",.0f"),
+    "completed",
+    "rejected",
+    "failed",
+    "unfinished",
+    "request_throughput",
+    "output_throughput",
+    "mean_normalized_latency",
+    "median_ttft_ms",
+    "p99_ttft_ms",
+    "median_tpot_ms",
+    "p99_tpot_ms",
+    "median_e2el_ms",
+    "p99_e2el_ms",
+    "mean_batch_size",
+    "kv_token_state_frac",
+    "kv_reserved_frac",
+    "kv_internal_frac",
+    "kv_external_frac",
+    "num_preemptions",
 )
+"""Metrics of a point, in order."""
+
+UNDEFINED = "–"
 LEFT_OUT = ("run", "system", "rate", "seed", "state", "reason")
 
 
@@ -66,7 +59,10 @@ def ordered_points(setting: Setting) -> list[tuple[Series, Point]]:
 
 
 def rows(settings: Sequence[Setting]) -> list[Row]:
-    """A flat row a point: means over seeds, with `metric`_low and `metric`_high as `Estimate` defines them."""
+    """A flat row a point: means over seeds, with `metric`_low and `metric`_high as `Estimate` defines them.
+
+    `metric`_runs counts the seeds that define it.
+    """
     axes = sorted({setting.axis for setting in settings} - {RATE})
     found: list[Row] = []
     for setting in settings:
@@ -80,12 +76,13 @@ def rows(settings: Sequence[Setting]) -> list[Row]:
                 **{axis: point.x if axis == setting.axis else None for axis in axes},
                 "seeds": " ".join(str(run.summary.get("seed")) for run in point.runs),
                 "runs": len(point.runs),
-                "saturated_runs": point.num_saturated,
+                "saturated_runs": sum(point.saturated) if point.saturated else None,
             }
-            for column in COLUMNS:
-                estimate = point.estimate(column.metric)
+            for metric in COLUMNS:
+                estimate = point.estimate(metric)
                 for name, value in zip(("", "_low", "_high"), (estimate or (None,) * 3)[:3], strict=True):
-                    row[f"{column.metric}{name}"] = value
+                    row[f"{metric}{name}"] = value
+                row[f"{metric}_runs"] = len(estimate.values) if estimate else 0
             found.append(row)
     return found
 
@@ -100,7 +97,7 @@ def header(settings: Sequence[Setting]) -> list[str]:
         *axes,
         "seeds",
         "saturated",
-        *(c.label for c in COLUMNS),
+        *(METRICS[metric].label for metric in COLUMNS),
     ]
 
 
@@ -110,16 +107,16 @@ def cells(settings: Sequence[Setting]) -> list[list[Cell]]:
     axes = sorted({setting.axis for setting in settings} - {RATE})
     for setting in settings:
         for series, point in ordered_points(setting):
-            places = [Cell(_plain(point.x) if axis == setting.axis else "–") for axis in axes]
+            places = [Cell(_text(point.x) if axis == setting.axis else UNDEFINED) for axis in axes]
             found.append(
                 [
                     *(Cell(setting.title) for _ in _setting_names(settings)),
                     Cell(series.legend.label),
-                    Cell(_plain(point.rate)),
+                    Cell(_text(point.rate)),
                     *places,
                     Cell(str(len(point.runs))),
                     Cell(_saturated(point)),
-                    *(_cell(point.estimate(column.metric), column.style) for column in COLUMNS),
+                    *(_cell(point.estimate(metric), METRICS[metric].style) for metric in COLUMNS),
                 ]
             )
     return found
@@ -147,7 +144,7 @@ def to_markdown(settings: Sequence[Setting], lost: Sequence[LostRun], facts: Seq
 def lost_cells(lost: Sequence[LostRun]) -> list[list[str]]:
     """The runs left out as text, under `LEFT_OUT`."""
     return [
-        [run.name, *(_plain(run.labels.get(label)) for label in ("system", "rate", "seed")), run.state, run.reason]
+        [run.name, *(_text(run.labels.get(label)) for label in ("system", "rate", "seed")), run.state, run.reason]
         for run in lost
     ]
 
@@ -157,30 +154,27 @@ def _setting_names(settings: Sequence[Setting]) -> list[str]:
 
 
 def _saturated(point: Point) -> str:
-    if len(point.runs) > 1 and point.num_saturated:
-        return f"{point.num_saturated} of {len(point.runs)}"
-    return "yes" if point.num_saturated else "no"
+    flags = point.saturated
+    if len(point.runs) > 1 and any(flags):
+        return f"{sum(flags)} of {len(flags)}"
+    return _text(any(flags) if flags else None)
 
 
 def _cell(estimate: Estimate | None, style: str) -> Cell:
     if estimate is None:
-        return Cell("–")
-    text = _number(estimate.mean, style)
-    if len(estimate.values) == 1 or estimate.low == estimate.high:
-        return Cell(text)
-    if len(estimate.values) < FEWEST_FOR_INTERVAL:
-        return Cell(text, f"{_number(estimate.low, style)} to {_number(estimate.high, style)}")
-    return Cell(text, f"± {_number(estimate.mean - estimate.low, style)}")
+        return Cell(UNDEFINED)
+    mean, low, high = (as_text(value, style) for value in estimate[:3])
+    spread = []
+    if estimate.low != estimate.high:
+        half = as_text(estimate.mean - estimate.low, style)
+        spread.append(f"± {half}" if len(estimate.values) >= FEWEST_FOR_INTERVAL else f"{low} to {high}")
+    if estimate.is_partial:
+        spread.append(f"({len(estimate.values)} of {estimate.num_seeds} seeds)")
+    return Cell(mean, " ".join(spread))
 
 
-def _number(value: float, style: str) -> str:
-    return format(value, (",.1f" if abs(value) < 1000 else ",.0f") if style == MS else style)
-
-
-def _plain(value: object) -> str:
-    if value is None:
-        return "–"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _text(value: object) -> str:
+    return as_text(value, undefined=UNDEFINED)
 
 
 def _markdown_table(names: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:

@@ -11,7 +11,7 @@ from kvsim.report.arrange import arrange
 from kvsim.report.charts import gather
 from kvsim.report.facts import facts
 from kvsim.report.page import render, require_libraries
-from kvsim.report.pictures import pictures
+from kvsim.report.pictures import is_picture, pictures
 from kvsim.report.runs import LostRun, find_runs
 from kvsim.report.table import Row, rows, to_csv, to_markdown
 
@@ -28,7 +28,8 @@ class Report:
 def write_report(folders: Sequence[Path], html: Path, figures: Path) -> Report:
     """Compare the runs in `folders`: the page `html`, beside it .csv and .md, PNG files in the folder `figures`.
 
-    Every file is written under a temporary name and renamed, the page last. Same runs, same bytes.
+    Every file is written under a temporary name and renamed, the page last; figures that an earlier report left are
+    removed. Same runs, same bytes.
 
     Raises:
         ConfigError: no finished run, Plotly or Jinja is missing, or a file cannot be written.
@@ -48,8 +49,13 @@ def write_report(folders: Sequence[Path], html: Path, figures: Path) -> Report:
     try:
         html.parent.mkdir(parents=True, exist_ok=True)
         figures.mkdir(parents=True, exist_ok=True)
+        drawn = set()
         for name, png in pictures(charts):
             _write(figures / name, png)
+            drawn.add(name)
+        for path in figures.glob("*.png"):
+            if path.name not in drawn and is_picture(path):
+                path.unlink()
         for path, text in texts.items():
             _write(path, text.encode())
     except OSError as error:

@@ -30,7 +30,7 @@ def compare_batches(runner: Runner, experiment: str, batches: Sequence[Batch]) -
 
     def measure(bar: Batch) -> float:
         overrides = (f"experiment={experiment}", f"system={bar.system}", *bar.overrides)
-        return runner.mean(*overrides, seeds=SEEDS)["mean_batch_size"]
+        return runner.mean("mean_batch_size", *overrides, seeds=SEEDS)
 
     ours = dict(zip(batches, runner.map(measure, batches), strict=True))
     rows = [

@@ -69,7 +69,7 @@ def simulate_curve(runner: Runner, experiment: str, curve: Curve) -> Simulated:
 
     def measure(rate: float) -> float:
         overrides = (f"experiment={experiment}", f"system={curve.system}", f"rate={rate!r}")
-        return runner.mean(*overrides, seeds=SEEDS)["mean_normalized_latency"]
+        return runner.mean("mean_normalized_latency", *overrides, seeds=SEEDS)
 
     rates = [rate for rate, _ in curve.points]
     points = dict(zip(rates, runner.map(measure, rates), strict=True))

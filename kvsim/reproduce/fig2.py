@@ -25,11 +25,12 @@ VLLM_AT_LEAST = 95.0
 def reproduce(runner: Runner) -> Outcome:
     """Shares of the pool over time, means of the seeds."""
     systems = [*PUBLISHED, "vllm_paper"]
-    summaries = runner.map(lambda system: runner.mean("experiment=fig2", f"system={system}", seeds=SEEDS), systems)
-    ours = {
-        system: [100 * summary[f"kv_{name}_frac"] for name in CLASSES]
-        for system, summary in zip(systems, summaries, strict=True)
-    }
+
+    def measure(system: str) -> list[float]:
+        overrides = ("experiment=fig2", f"system={system}")
+        return [100 * runner.mean(f"kv_{name}_frac", *overrides, seeds=SEEDS) for name in CLASSES]
+
+    ours = dict(zip(systems, runner.map(measure, systems), strict=True))
     rows = [
         Row(f"{label} {name}", paper, share, "%", Band.absolute(paper, tolerance), digits=1)
         for system, (label, shares, tolerance) in PUBLISHED.items()

@@ -10,8 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Self, TextIO, TypeVar
 
+from kvsim.errors import ConfigError
 from kvsim.progress import CLEAR_LINE
 
 Item = TypeVar("Item")
@@ -47,17 +49,24 @@ class Runner:
             self._terminal.write(CLEAR_LINE)
             self._terminal.flush()
 
-    def mean(self, *overrides: str, seeds: Sequence[int]) -> Numbers:
-        """Mean over the seeds of every metric, of those seeds where it is defined.
+    def mean(self, metric: str, *overrides: str, seeds: Sequence[int]) -> float:
+        """Mean over the seeds of a metric.
 
         Raises:
-            ConfigError: as `kvsim run` would with these overrides.
+            ConfigError: as `kvsim run` would with these overrides; or a seed leaves the metric undefined.
+            ChildProcessError: a process was killed.
         """
-        futures = [self._submit((*overrides, f"seed={seed}")) for seed in seeds]
-        summaries = [future.result() for future in futures]
-        names = dict.fromkeys(name for summary in summaries for name in summary)
-        values = {name: [summary[name] for summary in summaries if name in summary] for name in names}
-        return {name: sum(defined) / len(defined) for name, defined in values.items()}
+        try:
+            futures = [self._submit((*overrides, f"seed={seed}")) for seed in seeds]
+            values = [future.result().get(metric) for future in futures]
+        except BrokenProcessPool as error:
+            remedy = "if for want of memory, give fewer --jobs"
+            raise ChildProcessError(f"a process that simulates {' '.join(overrides)} was killed; {remedy}") from error
+        defined = [value for value in values if value is not None]
+        if len(defined) < len(values):
+            count = f"{len(values) - len(defined)} of {len(values)} seeds"
+            raise ConfigError(f"{' '.join(overrides)}: {metric} is undefined under {count}; see kvsim run with these")
+        return sum(defined) / len(defined)
 
     def map(self, function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
         """`function` of every item, in order, all at once; in threads, since each waits for runs."""

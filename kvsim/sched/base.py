@@ -17,7 +17,11 @@ NO_GROWTH: IntArray = np.zeros(1, dtype=np.int64)
 
 
 def cap(name: str, value: int | None) -> int:
-    """A limit of the scheduler; None means there is none."""
+    """A limit of the scheduler, sequences or tokens; None means there is none.
+
+    Raises:
+        ConfigError: no whole number of at least 1.
+    """
     if value is None:
         return UNBOUNDED
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -55,6 +59,11 @@ class SchedulerBase(ABC):
         self._first_row = 0
 
     @property
+    def max_prompt_tokens(self) -> int:
+        """Longest prompt that can ever be scheduled: prompts are not split."""
+        return self.max_num_batched_tokens
+
+    @property
     def num_waiting(self) -> int:
         """Requests in the queue."""
         return len(self.waiting)
@@ -89,7 +98,7 @@ class SchedulerBase(ABC):
         if not len(result.stopped):
             return []
         ended = self.running.remove([self._first_row + row for row in result.stopped.tolist()])
-        self._release(ended)
+        self._end(ended)
         return ended
 
     def abort_all(self) -> list[Sequence]:
@@ -99,6 +108,10 @@ class SchedulerBase(ABC):
         gone = running + list(self.waiting)
         self.waiting.clear()
         return gone
+
+    def _end(self, seqs: list[Sequence]) -> None:
+        """These drew their last token."""
+        self._release(seqs)
 
     def _release(self, seqs: list[Sequence]) -> None:
         for seq in seqs:
@@ -116,6 +129,11 @@ class SchedulerBase(ABC):
         self._released.append(seq.seq_id)
         self._preempted.append(seq.seq_id)
         return seq
+
+    def _allocate(self, seq: Sequence, num_tokens: int) -> None:
+        """Room that the allocator said there is."""
+        if not self.allocator.allocate(seq, num_tokens):
+            raise InvariantError("INV-blocks", f"sequence {seq.seq_id} was admitted but {num_tokens} tokens do not fit")
 
     def _grow_running(self) -> None:
         """One more token for every running sequence, room for which was seen."""

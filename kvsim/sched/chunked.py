@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kvsim.plan import UNBOUNDED, StepPlan
-from kvsim.protocols import Admission, KVAllocator
+from kvsim.protocols import Admission
 from kvsim.request import Sequence
 from kvsim.sched.base import SchedulerBase
 
@@ -17,22 +17,12 @@ class ChunkedScheduler(SchedulerBase):
     preempted on shortage, and nobody is admitted in a step that preempted.
     """
 
-    def __init__(
-        self,
-        allocator: KVAllocator,
-        *,
-        max_model_len: int,
-        max_num_seqs: int | None,
-        max_num_batched_tokens: int | None,
-    ) -> None:
-        super().__init__(
-            allocator,
-            max_model_len=max_model_len,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
-        )
-        self.max_prompt_tokens = UNBOUNDED
-        self._partial = False
+    _partial = False  # whether a running row's prompt is not computed to its end
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """No limit: prompts are split."""
+        return UNBOUNDED
 
     def schedule(self, now: int) -> StepPlan:
         """Spend the budget on running sequences, then on waiting ones."""
@@ -83,7 +73,7 @@ class ChunkedScheduler(SchedulerBase):
             if self.allocator.can_admit(seq) is Admission.LATER:
                 break
             count = min(seq.num_tokens, budget)
-            self.allocator.allocate(seq, count)
+            self._allocate(seq, count)
             admitted.append(self.waiting.popleft())
             counts.append(count)
             budget -= count

@@ -35,7 +35,6 @@ class FCFSScheduler(SchedulerBase):
             max_num_batched_tokens=max_num_batched_tokens,
         )
         self._prefill_first = prefill_first
-        self.max_prompt_tokens = self.max_num_batched_tokens
 
     def schedule(self, now: int) -> StepPlan:
         """Make room for the decodes, then admit; or the other way round if prompts go first."""
@@ -94,7 +93,7 @@ class FCFSScheduler(SchedulerBase):
                 break
             if len(self.running) + len(admitted) >= self.max_num_seqs:
                 break
-            self.allocator.allocate(seq, seq.num_tokens)
+            self._allocate(seq, seq.num_tokens)
             batched += seq.num_tokens
             admitted.append(waiting.popleft())
         if admitted:

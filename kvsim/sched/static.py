@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvsim.plan import UNBOUNDED, StepPlan, StepResult, ones
-from kvsim.protocols import Admission, KVAllocator
+from kvsim.protocols import Admission
 from kvsim.request import Sequence
 from kvsim.sched.base import SchedulerBase
 
@@ -15,22 +15,7 @@ class StaticScheduler(SchedulerBase):
     delivered with it.
     """
 
-    def __init__(
-        self,
-        allocator: KVAllocator,
-        *,
-        max_model_len: int,
-        max_num_seqs: int | None,
-        max_num_batched_tokens: int | None,
-    ) -> None:
-        super().__init__(
-            allocator,
-            max_model_len=max_model_len,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
-        )
-        self.max_prompt_tokens = self.max_num_batched_tokens
-        self._finished: list[Sequence] = []
+    _finished: tuple[Sequence, ...] = ()
 
     @property
     def num_unfinished(self) -> int:
@@ -54,23 +39,21 @@ class StaticScheduler(SchedulerBase):
 
     def update(self, plan: StepPlan, result: StepResult, now: int) -> list[Sequence]:
         """Set finished members aside; the batch ends, and is delivered, with its last one."""
-        self._finished += super().update(plan, result, now)
+        self._finished += tuple(super().update(plan, result, now))
         if self.running:
             return []
         ended = sorted(self._finished, key=lambda seq: seq.seq_id)
-        self._finished = []
-        super()._release(ended)
+        self._finished = ()
+        self._release(ended)
         return ended
 
     def abort_all(self) -> list[Sequence]:
         """Let go of everybody; members that finished early were not delivered either."""
-        finished, self._finished = self._finished, []
-        super()._release(finished)
-        running = self.running.remove(list(range(len(self.running))))
-        super()._release(running)
-        return finished + running + super().abort_all()
+        finished, self._finished = list(self._finished), ()
+        self._release(finished)
+        return finished + super().abort_all()
 
-    def _release(self, seqs: list[Sequence]) -> None:
+    def _end(self, seqs: list[Sequence]) -> None:
         """Finished members keep their memory until the batch ends."""
 
     def _next_batch(self) -> list[Sequence]:
@@ -82,6 +65,6 @@ class StaticScheduler(SchedulerBase):
             padded = longest * (len(batch) + 1)
             if padded > self.max_num_batched_tokens or self.allocator.can_admit(seq) is Admission.LATER:
                 break
-            self.allocator.allocate(seq, seq.num_tokens)
+            self._allocate(seq, seq.num_tokens)
             batch.append(self.waiting.popleft())
         return batch

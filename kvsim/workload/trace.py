@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,37 +12,22 @@ from kvsim.errors import ConfigError, TraceError
 from kvsim.plan import IntArray
 from kvsim.streams import stream
 from kvsim.workload.arrivals import MAX_RATE, MIN_RATE, PROCESSES, ArrivalProcess
-from kvsim.workload.base import MAX_SECONDS, MAX_TOKENS, NANOSECONDS, Block, BlockWorkload, Limits
+from kvsim.workload.base import MAX_SECONDS, NANOSECONDS, Block, BlockWorkload, Limits
 from kvsim.workload.checks import check_choice, check_integer, check_number
-from kvsim.workload.columns import is_blank, read_numbers, read_timestamps
 from kvsim.workload.expanded import MAX_BYTES
-from kvsim.workload.table import read_table
+from kvsim.workload.formats.source import TraceSource
 
 BLOCK = 4096
 
 
-class TraceColumns(NamedTuple):
-    """Names of the columns for arrival, prompt length and output length."""
-
-    arrival: str
-    prompt: str
-    output: str
-
-
-TABLE = TraceColumns("arrival_time_s", "num_prompt_tokens", "num_output_tokens")
-"""The trace table: seconds from the run's start, which may be empty or absent."""
-
-AZURE = TraceColumns("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-"""Azure LLM inference traces: absolute timestamps, taken relative to the earliest."""
-
-
 class TraceWorkload(BlockWorkload):
-    """Replays a trace. Request id = row number from 0; order by (arrival, row).
+    """Replays a trace. Request id = number from 0 of the row that `TraceSource` reads; order by (arrival, row).
 
-    Lengths of 0 are data: the engine rejects such requests.
+    Lengths of 0 are data: the engine rejects such requests. Those of texts are a token for every 4 characters;
+    ``kvsim trace import --tokenizer`` counts exactly.
 
     Args:
-        path: CSV (plain or gzip) or parquet, either a trace table or an Azure trace, known by its header.
+        path: a trace table, or a file of any other format that `TraceSource` knows.
         arrivals: `trace` for the file's own instants, else a process of `ArrivalProcess` in their order, or in the
             file's where it has none.
         seed: of the run; an arrival process uses the stream "arrivals".
@@ -84,7 +69,7 @@ class TraceWorkload(BlockWorkload):
             )
         if process is None and rescale != (rate is not None):
             raise ConfigError(_rate_remedy(rate))
-        times, prompts, outputs = read_trace(Path(path).expanduser(), max_bytes)
+        times, prompts, outputs = _read(TraceSource(Path(path).expanduser(), max_bytes=max_bytes))
         if times is None:
             if process is None:
                 raise TraceError(
@@ -104,31 +89,16 @@ class TraceWorkload(BlockWorkload):
         super().__init__(_blocks(columns, limits.count(times)))
 
 
-def read_trace(path: Path, max_bytes: int = MAX_BYTES) -> tuple[IntArray | None, IntArray, IntArray]:
-    """[rows] arrival ns (None where the file has no times), prompt and output tokens, in the file's order.
-
-    Raises:
-        TraceError: see `TraceWorkload`.
-    """
-    table = read_table(path, _wanted, max_bytes)
-    columns = AZURE if AZURE.prompt in table.columns else TABLE
-    prompts, outputs = (
-        read_numbers(table, name, MAX_TOKENS, whole=True).astype(np.int64) for name in (columns.prompt, columns.output)
-    )
-    if columns.arrival not in table.columns or is_blank(table, columns.arrival):
-        return None, prompts, outputs
-    if columns is AZURE:
-        return read_timestamps(table, columns.arrival), prompts, outputs
-    seconds = read_numbers(table, columns.arrival, MAX_SECONDS, whole=False)
-    return np.rint(seconds * NANOSECONDS).astype(np.int64), prompts, outputs
-
-
-def _wanted(names: list[str]) -> tuple[str, ...]:
-    """The columns to read of a file that has these."""
-    if set(AZURE) & set(names) and not set(TABLE) & set(names):
-        return AZURE
-    timeless = TABLE.prompt in names and TABLE.arrival not in names
-    return TABLE[1:] if timeless else TABLE
+def _read(source: TraceSource) -> tuple[IntArray | None, IntArray, IntArray]:
+    """[rows] arrival ns (None where the file has no times), prompt and output tokens, in the file's order."""
+    times, prompts, outputs = array("q"), array("q"), array("q")
+    for row in source:
+        if row.arrival_ns is not None:
+            times.append(row.arrival_ns)
+        prompts.append(row.num_prompt_tokens)
+        outputs.append(row.num_output_tokens)
+    arrivals, prompt_tokens, output_tokens = (np.frombuffer(part, np.int64) for part in (times, prompts, outputs))
+    return arrivals if times else None, prompt_tokens, output_tokens
 
 
 def _rescale(times: IntArray, rate: float, path: str) -> IntArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -19,8 +20,8 @@ PERCENTILES = (10, 50, 90, 99)
 class PrefixReuse:
     """What a cache without limit would find of each prompt, in the file's order.
 
-    Blocks hit from the first on, up to the first that no earlier prompt had. A last block that is not full hits
-    one of equal length only.
+    Blocks hit from the first on, up to the first that no earlier prompt had with as many tokens: a last block that
+    is not full neither hits a full one nor replaces it.
 
     Attributes:
         num_blocks, num_repeated: block ids in all, and those that an earlier prompt or block had too.
@@ -31,20 +32,23 @@ class PrefixReuse:
     num_repeated: int = 0
     prompt_tokens: array[int] = field(default_factory=lambda: array("q"))
     hit_tokens: array[int] = field(default_factory=lambda: array("q"))
-    _length_of: dict[tuple[int, int], int] = field(default_factory=dict)
+    _ids: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    _ids_of_length: defaultdict[tuple[int, int], set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def add(self, hash_ids: str, block_size: int, num_tokens: int) -> None:
         """One prompt."""
         hit, leading = 0, True
+        known = self._ids[block_size]
         for index, text in enumerate(hash_ids.split()):
-            key = (block_size, int(text))
+            block = int(text)
             length = max(0, min(block_size, num_tokens - index * block_size))
-            known = self._length_of.get(key)
+            cached = self._ids_of_length[block_size, length]
             self.num_blocks += 1
-            self.num_repeated += known is not None
-            leading = leading and known == length
+            self.num_repeated += block in known
+            leading = leading and block in cached
             hit += length if leading else 0
-            self._length_of[key] = length
+            known.add(block)
+            cached.add(block)
         self.prompt_tokens.append(num_tokens)
         self.hit_tokens.append(hit)
 

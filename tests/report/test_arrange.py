@@ -100,4 +100,9 @@ def test_place_that_most_series_share_is_the_highest_of_them() -> None:
 
 def test_saturation_of_any_seed_is_counted() -> None:
     (setting,), _ = arrange([run("a", 1, seed, saturated=seed == 1) for seed in range(3)])
-    assert setting.series[0].points[0].num_saturated == 1
+    assert setting.series[0].points[0].saturated == [False, True, False]
+
+
+def test_saturation_may_be_undefined() -> None:
+    (setting,), _ = arrange([run("a", 1, seed, saturated=(None, True)[seed]) for seed in range(2)])
+    assert setting.series[0].points[0].saturated == [True]

@@ -8,11 +8,11 @@ from kvsim.report.estimate import Estimate, student_t
 
 
 def test_one_seed_is_exact() -> None:
-    assert Estimate.of([0.1 + 0.2]) == (0.1 + 0.2, 0.1 + 0.2, 0.1 + 0.2, (0.1 + 0.2,))
+    assert Estimate.of([0.1 + 0.2]) == (0.1 + 0.2, 0.1 + 0.2, 0.1 + 0.2, (0.1 + 0.2,), 1)
 
 
 def test_two_seeds_show_both() -> None:
-    assert Estimate.of([3.0, 1.0]) == (2.0, 1.0, 3.0, (3.0, 1.0))
+    assert Estimate.of([3.0, 1.0]) == (2.0, 1.0, 3.0, (3.0, 1.0), 2)
 
 
 def test_three_seeds_show_the_interval() -> None:
@@ -23,8 +23,10 @@ def test_three_seeds_show_the_interval() -> None:
     assert estimate.mean - estimate.low == pytest.approx(estimate.high - estimate.mean)
 
 
-def test_undefined_values_are_passed_over() -> None:
-    assert Estimate.of([None, 4.0, None]) == (4.0, 4.0, 4.0, (4.0,))
+def test_undefined_values_are_passed_over_and_counted() -> None:
+    estimate = Estimate.of([None, 4.0, None])
+    assert estimate == (4.0, 4.0, 4.0, (4.0,), 3)
+    assert estimate is not None and estimate.is_partial
     assert Estimate.of([None]) is None
 
 

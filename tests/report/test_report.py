@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from kvsim import cli
 from kvsim.plots.colours import dark_colours
 from kvsim.report.arrange import arrange
-from kvsim.report.charts import gather
+from kvsim.report.charts import gather, place_text
+from kvsim.report.curve_figures import PARTIAL
+from kvsim.report.facts import facts
 from kvsim.report.page import render
 from kvsim.report.runs import find_runs
 from kvsim.report.write import write_report
@@ -237,6 +240,63 @@ def test_run_without_a_rate_has_no_curves(one: Copy) -> None:
     shown = Page(rendered(folder))
     assert "against request rate" not in shown.text
     assert "Distribution of latencies" in shown.text
+
+
+def row_is_marked(html: str) -> bool:
+    return '<tr class="saturated">' in html
+
+
+@pytest.mark.parametrize(("flag", "marked"), [(True, True), (False, False), (None, False)])
+def test_row_of_a_saturated_run_is_marked(one: Copy, flag: bool | None, marked: bool) -> None:
+    folder = one("flagged")
+    (summary,) = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps([summary | {"saturated": flag}]))
+    assert row_is_marked(rendered(folder)) == marked
+
+
+@pytest.mark.parametrize(
+    ("process", "words"),
+    [
+        ("all_at_once", "arrivals all at once"),
+        ("trace", "the trace's own times"),
+        (None, "arrivals not recorded"),
+    ],
+)
+def test_what_stands_for_a_rate(one: Copy, process: str | None, words: str) -> None:
+    folder = one("unrated")
+    (summary,) = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps([summary | {"rate": None}]))
+    config = folder / ".hydra" / "config.yaml"
+    loaded = yaml.safe_load(config.read_text())
+    loaded["workload"]["arrivals"] = process
+    config.write_text(yaml.safe_dump(loaded))
+    settings = arrange(find_runs([folder])[0])[0]
+    assert dict(facts(settings))["Request rate"] == words
+    assert place_text(settings[0], None) == words
+    assert f"over time, at {words}" in Page(rendered(folder)).text
+
+
+def test_mean_of_some_seeds_is_told_under_the_curves(one: Copy) -> None:
+    folders = [one("whole"), one("partial")]
+    assert PARTIAL not in rendered(folders[0])
+    (summary,) = json.loads((folders[1] / "summary.json").read_text())
+    (folders[1] / "summary.json").write_text(json.dumps([summary | {"seed": 1, "p99_tpot_ms": None}]))
+    assert PARTIAL in rendered(folders[0].parent)
+
+
+def test_figures_of_an_earlier_report_go_and_others_stay(runs: Path, one: Copy, tmp_path: Path) -> None:
+    figures = tmp_path / "figures"
+    write_report([runs], tmp_path / "report.html", figures)
+    before = {path.name for path in figures.iterdir()}
+    assert "timeline-orca_max.png" in before
+    shutil.copy(figures / "timeline-orca_max.png", figures / "timeline-kept.png")  # a copy is its owner's
+    (figures / "timeline-mine.png").write_bytes(b"mine")
+    (figures / "notes.txt").write_text("mine")
+    (figures / "folder.png").mkdir()
+    write_report([one("alone")], tmp_path / "report.html", figures)
+    after = {path.name for path in figures.iterdir()}
+    foreign = {"timeline-kept.png", "timeline-mine.png", "notes.txt", "folder.png"}
+    assert after == before - {"timeline-orca_max.png"} | foreign
 
 
 @pytest.mark.parametrize("library", ["plotly", "jinja2"])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -55,6 +56,21 @@ def test_cut_timeline_keeps_peaks_and_adds_up(runs: Path) -> None:
     assert cut.waiting.max() == whole.waiting.max()
     assert sum(cut.memory.values()) == pytest.approx(np.ones(len(cut.time_s)))
     assert (np.diff(cut.time_s) >= 0).all()
+
+
+def test_peak_stays_while_no_block_can_be_used(one: Callable[[str], Path]) -> None:
+    # the head of the queue is starved throughout: all that is free is unusable
+    run = find_runs([one("starved")])[0][0]
+    in_use = np.array([40, 60, 75, 90, 50])
+    empty = np.zeros(5, dtype=np.int64)
+    start = np.arange(5.0)
+    steps = {"start_s": start, "duration_s": np.ones(5), "num_waiting": empty + 1, "num_running": empty + 1}
+    memory = dict.fromkeys(MEMORY_CLASSES, empty) | {"token_state": in_use, "free_unusable": 100 - in_use}
+    pq.write_table(pa.table(steps), run.path / "steps.parquet")
+    pq.write_table(pa.table(memory), run.path / "memory.parquet")
+    cut = Steps(run).timeline(LEGEND, 4.5, 1)
+    assert cut.memory["token_state"].max() == 0.9
+    assert cut.memory["token_state"].min() == 0.4
 
 
 def test_timeline_ends_where_asked(runs: Path) -> None:

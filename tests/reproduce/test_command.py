@@ -13,6 +13,7 @@ from kvsim import cli
 from kvsim.plots.figures import paired_bars
 from kvsim.reproduce import figures
 from kvsim.reproduce.base import Band, Figure, Outcome, Row
+from kvsim.reproduce.runner import Runner
 
 Reply = tuple[int, str, str]
 Call = Callable[..., Reply]
@@ -89,7 +90,8 @@ def test_json(call: Call) -> None:
         ([], "name a figure: good, bad, shown or all"),
         (["good", "--jobs", "0"], "--jobs 0: must be from 1 to 1024"),
         (["good", "--jobs", "many"], "argument --jobs: invalid int value: 'many'"),
-        (["good", "--jbos", "2"], "unrecognized arguments: --jbos"),
+        (["good", "--jbos", "2"], "unknown option '--jbos'; did you mean '--jobs'?; see kvsim reproduce --help"),
+        (["good", "--jsn"], "unknown option '--jsn'; did you mean '--json'?"),
         (["good", "-o", "taken"], "cannot write to taken: File exists; choose another folder, -o DIR"),
     ],
 )
@@ -98,6 +100,22 @@ def test_wrong_usage(call: Call, tmp_path: Path, arguments: list[str], text: str
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
     assert text in err
+    assert err.count("\n") == 1
+
+
+def test_killed_process_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reproduce(runner: Runner) -> Outcome:
+        overrides = ("system=vllm_paper", "cost=constant", "rate=5", "num_requests=20")
+        runner.mean("completed", *overrides, seeds=(0,))
+        for process in runner._pool._processes.values():
+            process.kill()
+        runner.map(lambda seed: runner.mean("completed", *overrides, seeds=(seed,)), (1, 2))
+        raise AssertionError("not reached")
+
+    monkeypatch.setitem(figures.FIGURES, "killed", Figure("killed", "a title", "a source", reproduce))
+    code, out, err = call("killed", "--jobs", "1")
+    assert (code, out) == (1, "")
+    assert err.startswith("kvsim: a process that simulates system=vllm_paper")
     assert err.count("\n") == 1
 
 

@@ -19,10 +19,11 @@ class Formula:
         self._latency = latency
         self.asked: list[float] = []
 
-    def mean(self, *overrides: str, seeds: Sequence[int]) -> dict[str, float]:
+    def mean(self, metric: str, *overrides: str, seeds: Sequence[int]) -> float:
+        assert metric == "mean_normalized_latency"
         given = dict(override.split("=") for override in overrides)
         self.asked.append(float(given["rate"]))
-        return {"mean_normalized_latency": self._latency(given["system"], float(given["rate"]))}
+        return self._latency(given["system"], float(given["rate"]))
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         return [function(item) for item in items]

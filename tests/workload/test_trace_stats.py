@@ -65,6 +65,14 @@ def test_prefix_reuse(second: Row, hit: int, repeated: int) -> None:
     assert share == pytest.approx(hit / (25 + second.num_prompt_tokens))
 
 
+def test_a_short_tail_does_not_replace_the_full_block() -> None:
+    rows = [Row(0, num_tokens, 1, hash_ids="5", hash_block_size=16) for num_tokens in (16, 8, 16, 8, 9)]
+    stats = TraceStats(rows)
+    assert stats.reuse is not None
+    assert list(stats.reuse.hit_tokens) == [0, 0, 16, 8, 0]
+    assert stats.reuse.num_repeated == 4
+
+
 def test_blocks_of_other_sizes_are_other_blocks() -> None:
     other = Row(0, 25, 1, hash_ids="1 2 3", hash_block_size=20)
     stats = TraceStats([prompt(25, "1 2 3"), other])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import ClassVar
 
 from kvsim.workload.base import MAX_SECONDS, NANOSECONDS
@@ -47,8 +48,14 @@ def _nanoseconds(value: str) -> int:
         if match is None:
             raise ValueError
         whole, fraction, zone = match.groups()
-        moment = datetime.fromisoformat(whole + (zone or "+00:00"))
+        seconds = _seconds(whole, zone or "+00:00")
     except ValueError:
         raise RowError("is not a timestamp such as 2023-11-16 18:15:46.6805900", TIME, value) from None
-    seconds = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (seconds.days * 86_400 + seconds.seconds) * NANOSECONDS + int((fraction or "").ljust(9, "0"))
+    return seconds * NANOSECONDS + int((fraction or "").ljust(9, "0"))
+
+
+@lru_cache(maxsize=64)
+def _seconds(whole: str, zone: str) -> int:
+    """Since 1970; kept, as many requests arrive within one second."""
+    since = datetime.fromisoformat(whole + zone) - datetime(1970, 1, 1, tzinfo=UTC)
+    return since.days * 86_400 + since.seconds

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from kvsim.errors import TraceError
+from kvsim.workload.formats.names import check_columns
 from kvsim.workload.formats.record import MAX_RECORD, Record, read_lines
 from kvsim.workload.formats.row import RowError
-from kvsim.workload.table import check_columns
 
 
 class CsvLines:

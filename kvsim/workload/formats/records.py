@@ -9,9 +9,8 @@ from kvsim.errors import TraceError
 from kvsim.workload.expanded import check_file, open_expanded
 from kvsim.workload.formats.csv_lines import CsvLines
 from kvsim.workload.formats.json_records import JsonArray, JsonLines
-from kvsim.workload.formats.parquet_rows import ParquetRows
+from kvsim.workload.formats.parquet_rows import PARQUET_MAGIC, ParquetRows
 from kvsim.workload.formats.record import UTF8_MARK, Records
-from kvsim.workload.table import PARQUET_MAGIC
 
 HEAD_BYTES = 1 << 16
 WIDE_TEXT = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")

@@ -16,13 +16,13 @@ from kvsim.workload.formats.bailian import Bailian
 from kvsim.workload.formats.base import Format, TextFormat
 from kvsim.workload.formats.burstgpt import BurstGPT
 from kvsim.workload.formats.mooncake import Mooncake
+from kvsim.workload.formats.names import list_names
 from kvsim.workload.formats.record import Records
 from kvsim.workload.formats.records import open_records
 from kvsim.workload.formats.row import ARRIVAL, COLUMNS, OUTPUT, PROMPT, Row, RowError
 from kvsim.workload.formats.sharegpt import ShareGPT
 from kvsim.workload.formats.table import TraceTable
 from kvsim.workload.formats.tokens import token_counter
-from kvsim.workload.table import list_names
 
 FORMATS: dict[str, type[Format]] = {
     kind.name: kind for kind in (ShareGPT, Alpaca, Azure, BurstGPT, Mooncake, Bailian, TraceTable)
@@ -135,7 +135,8 @@ def _recognise(path: Path, names: list[str]) -> type[Format]:
     best = max(FORMATS.values(), key=score)
     if not set(best.required) & set(names):
         raise TraceError(
-            f"{path}: no known format ({', '.join(FORMATS)}) has its fields; --format picks one: {list_names(names)}"
+            f"{path}: no known format ({', '.join(FORMATS)}) has its fields; a trace table needs {PROMPT} and "
+            f"{OUTPUT}, and this has {list_names(names)}"
         )
     return best
 

@@ -68,8 +68,11 @@ CASES: dict[str, tuple[str | bytes, str]] = {
     "name with escape": ('[{"id": "\\u001b[31m", "conversations": []}]', r"column id: '\\x1b\[31m' is not a name"),
     "column twice": ("num_prompt_tokens," + HEADER + "1,1,1,1\n", "column num_prompt_tokens is there more than once"),
     "column missing": ("num_prompt_tokens\n1\n", "column num_output_tokens is missing; the file has num_prompt"),
-    "unknown columns": ("a;b\n1;2\n", "no known format .* has its fields.*: a;b"),
-    "escape in a header": ("\x1b[31mred,b\n1,2\n", r": \?\[31mred, b$"),
+    "unknown columns": (
+        "a;b\n1;2\n",
+        "no known format .* has its fields; a trace table needs num_prompt_tokens .* this has a;b$",
+    ),
+    "escape in a header": ("\x1b[31mred,b\n1,2\n", r" \?\[31mred, b$"),
     "fields": (HEADER + "1,2,3\n\n1,2\n", "line 4: 2 fields where the header has 3"),
     "open quote": (HEADER + '1,2,3\n1,"2,3\n1,2,3\n', "line 4: not CSV"),
     "header alone": (HEADER, "has no request that can be used"),

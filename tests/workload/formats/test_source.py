@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +13,9 @@ import numpy as np
 import pytest
 
 from kvsim.errors import ConfigError, TraceError
+from kvsim.workload.formats.bailian import Bailian
 from kvsim.workload.formats.row import Row
 from kvsim.workload.formats.source import FORMATS, TraceSource
-from kvsim.workload.trace import read_trace
 from tests.workload.formats.files import MAKERS
 
 Put = Callable[..., Path]
@@ -119,12 +120,42 @@ def test_azure_time_zones(put: Put, zone: str, first: int) -> None:
     assert next(iter(TraceSource(put(text)))).arrival_ns == first
 
 
-def test_azure_rows_are_those_of_the_workload(shared_trace: Callable[[str], Path]) -> None:
-    path = shared_trace("AzureLLMInferenceTrace_conv_2023.csv")
-    times, prompts, outputs = read_trace(path)
-    assert times is not None
-    rows = list(TraceSource(path))
-    assert [row[:3] for row in rows] == list(zip(times.tolist(), prompts.tolist(), outputs.tolist(), strict=True))
+def test_a_bailian_chat_that_continues_none_takes_no_memory() -> None:
+    reader = Bailian()
+    record = {"timestamp": 1, "turn": 1, "input_length": 5, "output_length": 5, "hash_ids": []}
+    tracemalloc.start()
+    for number in range(10_000):
+        reader.rows({"chat_id": 5000 + number, "parent_chat_id": -1, **record})
+    roots = tracemalloc.get_traced_memory()[0]
+    sessions = set()
+    for number in range(15_000, 25_000):
+        rows = reader.rows({"chat_id": number, "parent_chat_id": number - 10_000, **record})
+        sessions.update(row.session_id for row in rows)
+    chained = tracemalloc.get_traced_memory()[0] - roots
+    tracemalloc.stop()
+    assert roots < 10_000 and len(sessions) == 10_000
+    assert chained < 250 * 10_000, "the docstring's bound, and the set of this test"
+
+
+@pytest.mark.parametrize(("kind", "far"), [("s", 10**12), ("us", 10**18)])
+def test_a_parquet_time_beyond_pythons_is_one_bad_row(put: Put, kind: str, far: int) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    stamps = pa.array([1_700_000_000, far, 1_700_000_001], pa.timestamp(kind))
+    path = put("")
+    pq.write_table(pa.table({"TIMESTAMP": stamps, "ContextTokens": [1, 2, 3], "GeneratedTokens": [4, 5, 6]}), path)
+    with pytest.raises(TraceError, match=r"input.dat, row 1: column TIMESTAMP: cannot be read: "):
+        list(TraceSource(path))
+    assert len(list(TraceSource(path, skip_bad_rows=True))) == 2
+
+
+@pytest.mark.parametrize(
+    ("cell", "kept"), [("1 2 3", "1 2 3"), (" 1  2 ", "1 2"), (str((1 << 63) - 1), str((1 << 63) - 1))]
+)
+def test_block_ids_of_a_table(put: Put, cell: str, kept: str) -> None:
+    rows = list(TraceSource(put(f"num_prompt_tokens,num_output_tokens,hash_ids,hash_block_size\n1,2,{cell},16\n")))
+    assert rows == [Row(None, 1, 2, hash_ids=kept, hash_block_size=16)]
 
 
 def test_mooncakes_conversation_trace(shared_trace: Callable[[str], Path]) -> None:
@@ -136,7 +167,7 @@ def test_mooncakes_conversation_trace(shared_trace: Callable[[str], Path]) -> No
 
 def test_a_format_that_was_asked_for(put: Put) -> None:
     path = put(lines({"id": 1}, {"conversations": []}))
-    with pytest.raises(TraceError, match="no known format .* has its fields; --format picks one: id"):
+    with pytest.raises(TraceError, match="no known format .* has its fields; .* and this has id$"):
         TraceSource(path)
     with pytest.raises(TraceError, match="line 1: conversations is missing"):
         list(TraceSource(path, "sharegpt"))

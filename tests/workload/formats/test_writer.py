@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,14 +61,30 @@ def test_every_import_replays(put: Put, tmp_path: Path, drain: Drain, name: str,
     assert len(rescaled) / span * 1e9 == pytest.approx(4.0)
 
 
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_replays_as_its_import_does(put: Put, tmp_path: Path, drain: Drain, name: str, packed: bool) -> None:
+    made = MAKERS[name]()
+    path = put(gzip.compress(made.content, 1) if packed else made.content)
+    out = tmp_path / "out.parquet"
+    source = TraceSource(path)
+    write_table(out, source, source.columns)
+    packed_out = put(gzip.compress(out.read_bytes()), "out.gz")
+    options: dict[str, Any] = {} if made.rows[0].arrival_ns is not None else {"arrivals": "poisson", "rate": 2.0}
+    own = drain(TraceWorkload(str(path), **options))
+    assert len(own) == len(made.rows)
+    assert own == drain(TraceWorkload(str(out), **options)) == drain(TraceWorkload(str(packed_out), **options))
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
 def test_azure_columns_without_times_replay(put: Put, tmp_path: Path, drain: Drain, suffix: str) -> None:
     source = TraceSource(put("TIMESTAMP,ContextTokens,GeneratedTokens\nXXX,1,2\nXXX,3,4\n"))
-    path = tmp_path / f"out{suffix}"
-    write_table(path, source, source.columns)
-    with pytest.raises(TraceError, match="has no arrival times"):
-        TraceWorkload(str(path), rescale=True, rate=2.0)
-    assert len(drain(TraceWorkload(str(path), arrivals="all_at_once"))) == 2
+    out = tmp_path / f"out{suffix}"
+    write_table(out, source, source.columns)
+    for path in (out, source.path):
+        with pytest.raises(TraceError, match="has no arrival times"):
+            TraceWorkload(str(path), rescale=True, rate=2.0)
+        assert len(drain(TraceWorkload(str(path), arrivals="all_at_once"))) == 2
 
 
 def test_nothing_is_left_of_a_table_that_fails(tmp_path: Path) -> None:
