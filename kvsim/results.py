@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,6 @@ BLOCK_COLUMNS: dict[str, Kind] = {"block": "int64", "start_s": "float64", "end_s
 ROW_GROUP = 32_768
 """Rows of a parquet row group: fixed, so that files do not depend on the chunks in which rows came."""
 
-
 INPUT_FILES = {"workload.path": "", "model.config": "config.json", "executor.path": "steps.parquet"}
 """Keys that name a file whose content decides the result, and the file that counts where they name a folder."""
 
@@ -66,9 +65,7 @@ class FolderInUseError(ConfigError):
 
 @contextlib.contextmanager
 def folder_lock(path: Path) -> Iterator[None]:
-    """Inside, nobody else holds the lock of this folder, which exists. It leaves no file and ends with the process.
-
-    A file system without such locks (some network ones) is used without.
+    """Inside, this folder, which exists, is locked, on file systems that can. No file is left; the lock ends with us.
 
     Raises:
         FolderInUseError: somebody else holds it.
@@ -345,9 +342,7 @@ def _file_digest(file: Path, size: int, mtime_ns: int) -> str:
 def _with_inputs(config: Mapping[str, object], inputs: Mapping[str, str]) -> Mapping[str, object]:
     for key, digest in inputs.items():
         group, _, name = key.partition(".")
-        node = config[group]
-        assert isinstance(node, Mapping)
-        config = {**config, group: {**node, name: digest}}
+        config = {**config, group: {**cast("Mapping[str, object]", config[group]), name: digest}}
     return config
 
 

@@ -304,6 +304,7 @@ def test_joblib_checks_all_points_before_the_first_job(sweep: Call, tmp_path: Pa
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="needs the extra kvsim[sweep]")
     for arguments, expected in (
         (("rate=1,-1", "hydra.launcher.n_jobs=1"), "point rate=-1: rate=-1.0: must be"),
+        (("rate=-1", "seed=range(0,20)", "hydra.launcher.n_jobs=2"), "point seed=0: rate=-1.0: must be"),
         (("rate=1,2", "hydra.launcher.n_jobs=0"), "hydra.launcher.n_jobs=0: must be from 1"),
         (("rate=1,2", "hydra.launcher.n_job=1"), "unknown key 'hydra.launcher.n_job'"),
     ):

@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TextIO
@@ -60,7 +61,7 @@ def check_points(
         ConfigError: a point that cannot run, or two that are the same.
     """
     points: dict[str, Point] = {}
-    warnings: dict[str, None] = {}
+    warned: dict[str, None] = {}
     check = functools.partial(_check_point, loader, master, swept_keys)
     total = math.prod(map(len, grid.values()))
     for checked in _counted(_map(check, itertools.product(*grid.values()), master), total, terminal):
@@ -69,8 +70,8 @@ def check_points(
         if checked.point.folder in points:
             raise ConfigError(f"point {checked.point}: is twice in the grid; give every value once")
         points[checked.point.folder] = checked.point
-        warnings |= dict.fromkeys(checked.warnings)
-    for warning in warnings:
+        warned |= dict.fromkeys(checked.warnings)
+    for warning in warned:
         log.warning("%s", warning)
     return list(points.values())
 
@@ -98,7 +99,8 @@ def _map(
 ) -> Iterator[Checked]:
     """What `check` says of each, in their order; in the processes that will carry out the runs, if joblib has some."""
     if master.hydra.runtime.choices["hydra/launcher"] != "joblib":
-        return map(check, combinations)
+        yield from map(check, combinations)
+        return
     from joblib import Parallel, delayed
 
     num_jobs = master.hydra.launcher.n_jobs
@@ -107,10 +109,16 @@ def _map(
     state = Singleton.get_state()
     rest = iter(combinations)
     chunks = iter(lambda: list(itertools.islice(rest, CHUNK)), [])
-    # its processes are those of the launcher's, which takes them over
+    # as the launcher's, which then takes its processes over
     parallel = Parallel(n_jobs=num_jobs, max_nbytes=None, return_as="generator")
     jobs = (delayed(_check_chunk)(check, chunk, state, os.getpid()) for chunk in chunks)
-    return itertools.chain.from_iterable(parallel(jobs))
+    chunks_checked = parallel(jobs)
+    try:
+        yield from itertools.chain.from_iterable(chunks_checked)
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a wrong point cancels the checks of later ones
+            chunks_checked.close()
 
 
 def _check_chunk(
@@ -123,7 +131,7 @@ def _check_chunk(
 
 
 def _check_point(loader: ConfigLoader, master: DictConfig, swept_keys: Sequence[str], overrides: Overrides) -> Checked:
-    with _collected_warnings() as warnings:
+    with _collected_warnings() as warned:
         try:
             config = loader.load_sweep_config(master, list(overrides))
             HydraConfig.instance().set_config(config)
@@ -135,13 +143,13 @@ def _check_point(loader: ConfigLoader, master: DictConfig, swept_keys: Sequence[
             build(cfg, workload_name=choices["workload"])
             env = run_environment(cfg, [])
             swept = swept_values(cfg, choices, swept_keys)
-            return Checked(Point(overrides, swept, str(env["config_digest"]), str(env["keys_digest"])), "", warnings)
+            return Checked(Point(overrides, swept, str(env["config_digest"]), str(env["keys_digest"])), "", warned)
         except (HydraException, OmegaConfBaseException) as error:
             problem = explain(error, overrides)
         except ConfigError as error:
             problem = str(error)
     varied = [word for word in overrides if word.partition("=")[0].lstrip("+") in swept_keys]
-    return Checked(None, f"point {' '.join(varied)}: {problem}" if varied else problem, warnings)
+    return Checked(None, f"point {' '.join(varied)}: {problem}" if varied else problem, warned)
 
 
 def swept_values(cfg: DictConfig, choices: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Label]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+
+import numpy as np
 
 from kvsim.errors import ConfigError, InvariantError
-from kvsim.plan import BlockTable, PoolUsage
+from kvsim.plan import BlockTable, IntArray, PoolUsage
 
-MAX_BLOCKS = 1 << 31
+MAX_BLOCKS = 1 << 24
+"""Blocks of the largest pool: 16 TiB at a MiB a block, far beyond one server."""
 
 
 def check_block_size(block_size: int) -> None:
@@ -56,28 +58,22 @@ class AllocatorBase:
             self.num_blocks * size, self._resident, self._held_blocks * size, free_blocks * size, grants, version
         )
 
-    def _check_books(self, free: Iterable[int]) -> None:
-        """Every block is free or owned, exactly once, and the counters agree (INV-blocks)."""
-        owners: dict[int, list[int]] = {}
-        for seq_id, table in self._tables.items():
-            for block in table:
-                owners.setdefault(block, []).append(seq_id)
-        for block, seq_ids in owners.items():
-            if len(seq_ids) > 1:
-                raise InvariantError("INV-blocks", f"block {block} is owned by sequences {seq_ids}")
-        free_count = Counter(free)
-        for block, count in free_count.items():
-            if count > 1 or block in owners:
-                raise InvariantError(
-                    "INV-blocks", f"block {block} is free {count} times, owners {owners.get(block, [])}"
-                )
-        known = owners.keys() | free_count.keys()
-        if known != set(range(self.num_blocks)):
-            lost = sorted(set(range(self.num_blocks)) ^ known)
+    def _check_books(self, free: IntArray) -> None:
+        """Every block is in `free` or owned, exactly once, and the counters agree (INV-blocks)."""
+        owned = [block for table in self._tables.values() for block in table]
+        blocks = np.concatenate((np.array(owned, dtype=np.int64), free))
+        outside = blocks[(blocks < 0) | (blocks >= self.num_blocks)]
+        if len(outside):
+            raise InvariantError("INV-blocks", f"block {outside[0]} does not exist (pool of {self.num_blocks})")
+        times = np.bincount(blocks, minlength=self.num_blocks)
+        if (times != 1).any():
+            block = int((times != 1).argmax())
+            owners = [seq_id for seq_id, table in self._tables.items() for held in table if held == block]
             raise InvariantError(
-                "INV-blocks", f"blocks {lost[:8]} are lost or do not exist (pool of {self.num_blocks})"
+                "INV-blocks",
+                f"block {block} is owned by sequences {owners} and free {int((free == block).sum())} times",
             )
-        if len(owners) != self._held_blocks:
-            raise InvariantError("INV-blocks", f"{self._held_blocks} blocks counted as held, tables name {len(owners)}")
+        if len(owned) != self._held_blocks:
+            raise InvariantError("INV-blocks", f"{self._held_blocks} blocks counted as held, tables name {len(owned)}")
         if not 0 <= self._resident <= self._held_blocks * self.block_size:
             raise InvariantError("INV-tokens", f"{self._resident} tokens resident in {self._held_blocks} held blocks")

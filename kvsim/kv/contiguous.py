@@ -10,7 +10,7 @@ import numpy as np
 from kvsim.errors import ConfigError, InvariantError
 from kvsim.kv.base import AllocatorBase
 from kvsim.kv.buddy import BuddyPool
-from kvsim.plan import UNBOUNDED, IntArray, PoolUsage
+from kvsim.plan import NO_ROWS, UNBOUNDED, IntArray, PoolUsage
 from kvsim.protocols import Admission, OutputLengthOracle
 from kvsim.request import Request, Sequence
 
@@ -113,7 +113,8 @@ class ContiguousAllocator(AllocatorBase, ABC):
 
     def check_integrity(self) -> None:
         """Raise InvariantError unless every block is in one free chunk or one owner's, large enough for its grant."""
-        self._check_books(block for start, size in self._pool.chunks() for block in range(start, start + size))
+        chunks = [np.arange(start, start + size) for start, size in self._pool.chunks()]
+        self._check_books(np.concatenate(chunks) if chunks else NO_ROWS)
         for seq_id, table in self._tables.items():
             size = self._chunk_of(self._grants[seq_id])
             if table != list(range(table[0], table[0] + size)) or table[0] % size:

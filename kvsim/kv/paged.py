@@ -29,12 +29,14 @@ class PagedAllocator(AllocatorBase):
         if isinstance(watermark, bool) or not isinstance(watermark, int | float) or not 0 <= watermark < 1:
             raise ConfigError(f"allocator.watermark={watermark!r}: must be a fraction from 0 to below 1; 0.01 is usual")
         self.watermark_blocks = int(watermark * num_blocks)
-        self._free: deque[int] = deque(range(num_blocks))
+        # the queue's front, blocks never taken so far, is a range; a large pool costs nothing until it is used
+        self._fresh = 0
+        self._freed: deque[int] = deque()
 
     @property
     def num_free_blocks(self) -> int:
         """Blocks nobody holds."""
-        return len(self._free)
+        return self.num_blocks - self._fresh + len(self._freed)
 
     @property
     def max_sequence_tokens(self) -> int:
@@ -43,26 +45,24 @@ class PagedAllocator(AllocatorBase):
 
     def can_admit(self, seq: Sequence) -> Admission:
         """NOW if blocks for all known tokens fit above the watermark."""
-        fits = len(self._free) - self._blocks_of(seq.num_tokens) >= self.watermark_blocks
+        fits = self.num_free_blocks - self._blocks_of(seq.num_tokens) >= self.watermark_blocks
         return Admission.NOW if fits else Admission.LATER
 
     def num_appendable(self, num_tokens: IntArray) -> int:
         """Leading rows for which vLLM's conservative test holds: a block is free, whether or not the row needs one."""
         takes = self._room(num_tokens) == 0
         taken_before = takes.cumsum() - takes
-        return int(taken_before.searchsorted(len(self._free)))
+        return int(taken_before.searchsorted(self.num_free_blocks))
 
     def allocate(self, seq: Sequence, num_tokens: int) -> bool:
         """Give `seq` the blocks it lacks for `num_tokens` tokens; False if they are not there."""
         table = self._tables.get(seq.seq_id)
         need = self._blocks_of(num_tokens) - (0 if table is None else len(table))
-        if need > len(self._free):
+        if need > self.num_free_blocks:
             return False
         if table is None:
             table = self._tables[seq.seq_id] = []
-        take = self._free.popleft
-        table.extend([take() for _ in range(need)])
-        self._held_blocks += need
+        table.extend(self._take(need))
         self._resident += num_tokens - seq.num_computed_tokens
         return True
 
@@ -70,7 +70,7 @@ class PagedAllocator(AllocatorBase):
         """Rounds of one token each after which a block is still free, so that `num_appendable` covers all rows."""
         if not len(num_tokens):
             return UNBOUNDED
-        spare = len(self._free) - 1
+        spare = self.num_free_blocks - 1
         whole = spare // len(num_tokens)
         if whole > 0:
             return whole * self.block_size
@@ -94,27 +94,38 @@ class PagedAllocator(AllocatorBase):
         table = self._tables.pop(seq.seq_id, None)
         if table is None:
             raise InvariantError("INV-blocks", f"sequence {seq.seq_id} is freed but holds nothing")
-        self._free.extend(reversed(table))
+        self._freed.extend(reversed(table))
         self._held_blocks -= len(table)
         self._resident -= seq.num_computed_tokens
 
     def usage(self) -> PoolUsage:
         """The pool now; nothing is promised beyond the blocks held."""
-        return self._usage(len(self._free), {}, 0)
+        return self._usage(self.num_free_blocks, {}, 0)
 
     def check_integrity(self) -> None:
         """Raise InvariantError unless every block is free or owned exactly once."""
-        self._check_books(self._free)
+        self._check_books(
+            np.concatenate((np.arange(self._fresh, self.num_blocks), np.array(self._freed, dtype=np.int64)))
+        )
 
     def _extend(self, growing: list[BlockTable]) -> None:
         """One more block for each of these tables, in order."""
-        free = self._free
-        if len(growing) > len(free):
-            raise InvariantError("INV-blocks", f"the pool is outgrown: {len(growing)} blocks wanted, {len(free)} free")
-        take = free.popleft
-        for table in growing:
-            table.append(take())
-        self._held_blocks += len(growing)
+        if len(growing) > self.num_free_blocks:
+            raise InvariantError(
+                "INV-blocks", f"the pool is outgrown: {len(growing)} blocks wanted, {self.num_free_blocks} free"
+            )
+        for table, block in zip(growing, self._take(len(growing)), strict=True):
+            table.append(block)
+
+    def _take(self, count: int) -> list[int]:
+        """The first `count` blocks of the queue; they are there."""
+        self._held_blocks += count
+        fresh = range(self._fresh, min(self._fresh + count, self.num_blocks))
+        self._fresh += len(fresh)
+        blocks = list(fresh)
+        while len(blocks) < count:
+            blocks.append(self._freed.popleft())
+        return blocks
 
     def _blocks_of(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kvsim.errors import ConfigError, InvariantError
@@ -68,11 +69,11 @@ def grab(tables: Tables) -> None:
     [
         (share, r"block 1 is owned by sequences \[0, 1\]"),
         (repeat, r"block 0 is owned by sequences \[0, 0\]"),
-        (lose, r"blocks \[\d\] are lost"),
-        (forget, r"blocks \[0, 1.*\] are lost"),
-        (invent, r"blocks \[16\] .*do not exist \(pool of 16\)"),
-        (negate, r"blocks \[-1, 0\]"),
-        (grab, r"block 15 is free 1 times, owners \[1\]"),
+        (lose, r"block \d is owned by sequences \[\] and free 0 times"),
+        (forget, r"block 0 is owned by sequences \[\] and free 0 times"),
+        (invent, r"block 16 does not exist \(pool of 16\)"),
+        (negate, r"block -1 does not exist"),
+        (grab, r"block 15 is owned by sequences \[1\] and free 1 times"),
     ],
 )
 def test_planted_corruption_is_found(make: Callable[[], Any], plant: Callable[[Tables], None], found: str) -> None:
@@ -121,7 +122,7 @@ def test_a_block_twice_in_the_free_queue_is_found() -> None:
     seq = holder(pool, 0, 8)
     repeat(pool.tables)  # type: ignore[arg-type]
     pool.free(seq)
-    with pytest.raises(InvariantError, match="INV-blocks: block 0 is free 2 times"):
+    with pytest.raises(InvariantError, match=r"INV-blocks: block 0 is owned by sequences \[\] and free 2 times"):
         pool.check_integrity()
 
 
@@ -129,7 +130,7 @@ def test_a_counter_that_drifted_is_found() -> None:
     pool = AllocatorBase(4, 4, max_model_len=16)
     pool.tables[0] = [0, 1]  # type: ignore[index]
     with pytest.raises(InvariantError, match="INV-blocks: 0 blocks counted as held, tables name 2"):
-        pool._check_books([2, 3])
+        pool._check_books(np.array([2, 3]))
 
 
 class TestConstructors:
