@@ -6,7 +6,7 @@ import functools
 import inspect
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,18 @@ NANOSECONDS = 1_000_000_000
 LEAST_STEP_TOKENS = 2560
 """A pool leaves room for the activations of a step of at least so many tokens, so that systems with smaller or no
 budgets are compared on the same pool, as in the vLLM paper's artifact."""
+
+
+PARTS = {
+    "model": "kv_bytes_per_token",
+    "hardware": "memory_bytes",
+    "workload": "next_arrival",
+    "cost": "decode_run",
+    "executor": "execute",
+    "scheduler": "schedule",
+    "allocator": "allocate",
+}
+"""Groups that become objects, and what tells one."""
 
 
 class Output(StrEnum):
@@ -120,11 +132,11 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
         return hydra.compose("config", list(overrides))
 
 
-def build(cfg: DictConfig, *, workload_name: str | None = None) -> Run:
+def build(cfg: DictConfig, choices: Mapping[str, str] | None = None) -> Run:
     """All objects of a run, from a composed configuration.
 
     Args:
-        workload_name: what the summary calls the workload, whose node has no name.
+        choices: option chosen in each group; the summary names workload and cost by it.
 
     Raises:
         ConfigError: a value is out of range, or values contradict each other.
@@ -137,7 +149,9 @@ def build(cfg: DictConfig, *, workload_name: str | None = None) -> Run:
     checked = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.to_container(cfg))
     assert isinstance(checked, DictConfig)
     cfg = checked
+    choices = choices or {}
     _check_window(cfg)
+    _check_workload_keys(cfg)
     slo = _slo(cfg)
     model, hardware = _make(cfg, "model"), _make(cfg, "hardware")
     workload, cost = _make(cfg, "workload"), _make(cfg, "cost", model=model, hardware=hardware)
@@ -153,9 +167,12 @@ def build(cfg: DictConfig, *, workload_name: str | None = None) -> Run:
             "system": cfg.system.name,
             "model": model.name,
             "hardware": hardware.name,
-            "workload": workload_name,
+            "workload": choices.get("workload"),
+            "cost": choices.get("cost"),
             "rate": cfg.rate,
             "seed": cfg.seed,
+            "kv_num_blocks": num_blocks,
+            "kv_pool_gib": round(num_blocks * block_size * model.kv_bytes_per_token / 2**30, 3),
         },
         workload=workload,
         scheduler=scheduler,
@@ -180,6 +197,14 @@ def _check_window(cfg: DictConfig) -> None:
         raise ConfigError(f"warmup={warmup:g}: must be below duration={duration:g} s; lower it or lengthen the run")
     if duration is None and not cfg.engine.drain:
         raise ConfigError("engine.drain=false: stops at duration, which is not set; give for example duration=600")
+
+
+def _check_workload_keys(cfg: DictConfig) -> None:
+    """The summary speaks of the top-level keys, so a workload must not go its own way."""
+    for key in ("seed", "rate", "duration", "num_requests"):
+        own = cfg.workload.get(key, cfg[key])
+        if own != cfg[key]:
+            raise ConfigError(f"workload.{key}={own}: differs from {key}={cfg[key]}; give {key}={own} instead")
 
 
 def _slo(cfg: DictConfig) -> SLO:
@@ -212,7 +237,20 @@ def _num_blocks(cfg: DictConfig, model: ModelSpec, hardware: HardwareSpec) -> in
         return num_kv_blocks(model, hardware, block_size, max(budget, LEAST_STEP_TOKENS))
     if not 1 <= num_blocks <= MAX_BLOCKS:
         raise ConfigError(f"kv.num_blocks={num_blocks}: must be from 1 to {MAX_BLOCKS}; give for example 983")
+    _warn_if_too_large(num_blocks * block_size, model, hardware)
     return int(num_blocks)
+
+
+def _warn_if_too_large(num_slots: int, model: ModelSpec, hardware: HardwareSpec) -> None:
+    """A pool larger than the card may be asked for, but not by mistake."""
+    asked = num_slots * model.kv_bytes_per_token / hardware.tensor_parallel
+    if asked > hardware.memory_bytes:
+        log.warning(
+            "the KV pool takes %.1f GiB of each GPU, %s has %.1f GiB",
+            asked / 2**30,
+            hardware.name,
+            hardware.memory_bytes / 2**30,
+        )
 
 
 def _build_policies(
@@ -229,9 +267,7 @@ def _build_policies(
             max_model_len=length,
             oracle=outcomes,
         )
-        scheduler: Scheduler = _make(
-            cfg, "scheduler", allocator=allocator, max_model_len=length, oracle=outcomes
-        )
+        scheduler: Scheduler = _make(cfg, "scheduler", allocator=allocator, max_model_len=length, oracle=outcomes)
         limit, why = min(
             (length, ""),
             (allocator.max_sequence_tokens, f"the longest sequence that the empty pool of {num_blocks} blocks holds"),
@@ -276,15 +312,28 @@ def _make(cfg: DictConfig, group: str, **available: object) -> Any:
             raise error.__cause__ from error
         raise
     if not isinstance(made, functools.partial):
-        return made
+        return _checked(made, group)
     if not getattr(made.func, "uses_oracle", False):
         available.pop("oracle", None)
     signature = inspect.signature(made.func)
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
         available = {name: value for name, value in available.items() if name in signature.parameters}
+    ours = [name for name in made.keywords if name in available and name != "max_model_len"]
+    if ours:
+        raise ConfigError(f"{group}.{ours[0]}: is set by kvsim; leave it out")
     keywords = {name: value for name, value in made.keywords.items() if name not in available} | available
     try:
         signature.bind(*made.args, **keywords)
     except TypeError as error:
         raise ConfigError(f"{group}: {made.func.__qualname__} takes other keys: {error}") from error
-    return made.func(*made.args, **keywords)
+    return _checked(made.func(*made.args, **keywords), group)
+
+
+def _checked(made: Any, group: str) -> Any:
+    """What was made, if it can do what its group is for."""
+    needed = PARTS[group]
+    if not hasattr(made, needed):
+        raise ConfigError(
+            f"{group}: {type(made).__name__} has no {needed!r}, so it is no {group}; choose another _target_"
+        )
+    return made

@@ -99,6 +99,8 @@ def main() -> int:
         return 1
     except OSError as error:
         return fail(error, 1)
+    except MemoryError:
+        return fail("out of memory; lower kv.num_blocks or num_requests", 1)
     except KeyboardInterrupt:
         return fail("interrupted", 130)
 

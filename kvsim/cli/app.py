@@ -67,7 +67,7 @@ def job(cfg: DictConfig) -> None:
     if cfg.sweep.dry_run:
         raise ConfigError("sweep.dry_run=true: is for kvsim sweep; leave it out, or see the keys with --cfg job")
     hydra_config = HydraConfig.get()
-    run = build(cfg, workload_name=hydra_config.runtime.choices["workload"])
+    run = build(cfg, hydra_config.runtime.choices)
     with RunFolder(hydra_config.runtime.output_dir) as folder:
         save_config(cfg, folder.path)
         folder.write_env(run_environment(cfg, ["kvsim", "run", *sys.argv[1:]]))

@@ -140,7 +140,7 @@ def _check_point(loader: ConfigLoader, master: DictConfig, swept_keys: Sequence[
             if OmegaConf.select(config, "hydra.sweeper.params") != OmegaConf.select(master, "hydra.sweeper.params"):
                 experiment = choices["experiment"]
                 raise ConfigError(f"experiment={experiment}: holds a sweep of its own; give no other beside it")
-            build(cfg, workload_name=choices["workload"])
+            build(cfg, choices)
             env = run_environment(cfg, [])
             swept = swept_values(cfg, choices, swept_keys)
             return Checked(Point(overrides, swept, str(env["config_digest"]), str(env["keys_digest"])), "", warned)

@@ -33,7 +33,7 @@ def sweep_job(cfg: DictConfig, *, command: Sequence[str], swept_keys: Sequence[s
     swept = swept_values(cfg, choices, [key for key in swept_keys if not key.startswith("engine.")])
     try:
         with RunFolder(hydra.runtime.output_dir) as folder:
-            run = build(cfg, workload_name=choices["workload"])
+            run = build(cfg, choices)
             save_config(cfg, folder.path)
             folder.write_env(run_environment(cfg, command))
             labels = run.labels | {key: value for key, value in swept.items() if key not in run.labels}

@@ -28,6 +28,7 @@ _REQUESTS: dict[str, Kind] = {
     "num_prompt_tokens": "int64",
     "num_output_tokens": "int64",
     "first_token_s": "float64",
+    "last_token_s": "float64",
     "finished_s": "float64",
     "state": "string",
     "reason": "string",
@@ -52,8 +53,15 @@ class RunFiles:
         self._steps.write({"step": columns["step"], "start_s": start_s, "duration_s": duration_s, **counts})
         self._memory.write({name: columns[name] for name in _MEMORY})
 
-    def write_requests(self, columns: RequestColumns, reasons: list[str | None]) -> None:
-        """Write every request; an instant that never came is null."""
+    def write_requests(self, columns: RequestColumns, reasons: list[str | None], step_ends: IntArray) -> None:
+        """Write every request; an instant that never came is null.
+
+        Args:
+            step_ends: [steps] end of each step, ns. The last token of an unfinished request is not known.
+        """
+        known = columns.finished_ns >= 0
+        last_token_ns = np.full_like(columns.finished_ns, -1)
+        last_token_ns[known] = step_ends[columns.last_step[known]]
         states = [status.value for status in Status]
         self._requests.write(
             {
@@ -62,6 +70,7 @@ class RunFiles:
                 "num_prompt_tokens": columns.num_prompt_tokens,
                 "num_output_tokens": columns.num_output_tokens,
                 "first_token_s": _seconds(columns.first_token_ns),
+                "last_token_s": _seconds(last_token_ns),
                 "finished_s": _seconds(columns.finished_ns),
                 "state": [states[state] for state in columns.state.tolist()],
                 "reason": reasons,

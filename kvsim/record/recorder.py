@@ -92,7 +92,7 @@ class Recorder:
         stalls = self._requests.stalls(columns)
         summary = summarize(columns, self._totals, step_ends, stalls, *self._requests.queue(), slo=self._slo)
         if self._files is not None:
-            self._files.write_requests(columns, self._requests.reasons(columns.request_id))
+            self._files.write_requests(columns, self._requests.reasons(columns.request_id), step_ends)
         return summary
 
     def _flush(self) -> None:

@@ -44,6 +44,10 @@ class GeneratedWorkload(BlockWorkload):
         num_requests: int | None = None,
         cv: float = 1.0,
     ) -> None:
+        if not hasattr(lengths, "draw"):
+            raise ConfigError(
+                f"workload.lengths={lengths!r}: is no length model; choose workload=sharegpt, for example"
+            )
         if arrivals == "trace":
             raise ConfigError(
                 "workload.arrivals=trace: a length model has no timestamps; "
