@@ -315,7 +315,10 @@ def _make(cfg: DictConfig, group: str, **available: object) -> Any:
         return _checked(made, group)
     if not getattr(made.func, "uses_oracle", False):
         available.pop("oracle", None)
-    signature = inspect.signature(made.func)
+    try:
+        signature = inspect.signature(made.func)
+    except ValueError as error:
+        raise ConfigError(f"{group}: {made.func.__qualname__} tells no arguments; choose another _target_") from error
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
         available = {name: value for name, value in available.items() if name in signature.parameters}
     ours = [name for name in made.keywords if name in available and name != "max_model_len"]

@@ -80,7 +80,7 @@ class Engine:
         return self._recorder.finish(now)
 
     def _steps(self) -> Generator[simpy.Event, Any, None]:
-        env, scheduler, recorder = self._env, self._scheduler, self._recorder
+        env, scheduler, recorder, executor = self._env, self._scheduler, self._recorder, self._executor
         plans = 0
         while True:
             now = int(env.now)
@@ -95,12 +95,12 @@ class Engine:
                 continue
             usage = self._allocator.usage()
             until = self._end if self._next is None else min(self._end, self._next.request.arrival_ns)
-            result = self._executor.execute(plan, now, self._max_repeats(plan), until)
+            result = executor.execute(plan, now, self._max_repeats(plan), until)
             growth = scheduler.advance(plan, len(result.durations))
             recorder.begin_plan(plan, now, result, usage, growth)
             self._in_flight = plan, result
             durations = result.durations
-            span = int(durations[0]) if len(durations) == 1 else int(durations.sum())
+            span = sum(durations.tolist())
             if span <= 0:
                 raise InvariantError("INV-clock", f"step {plan.step} lasts {span} ns")
             yield env.timeout(span)

@@ -85,6 +85,17 @@ def folder_lock(path: Path) -> Iterator[None]:
         os.close(directory)
 
 
+def holds_run(path: Path) -> bool:
+    """Whether a run was written to this folder, finished or not."""
+    if (path / ".hydra").is_dir():
+        return True
+    try:
+        status = json.loads((path / "status.json").read_text())
+    except (OSError, ValueError):
+        return False
+    return isinstance(status, dict) and status.keys() >= {"state", "wall_s", "cpu_s"}
+
+
 class RunFolder:
     """Context manager that writes the files of one run.
 
@@ -95,7 +106,7 @@ class RunFolder:
     at once.
 
     Raises:
-        ConfigError: the folder cannot be made or written to.
+        ConfigError: the folder cannot be made or written to, or holds such files of somebody else.
         FolderInUseError: another run is being written to it; its files are left alone.
     """
 
@@ -116,6 +127,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock.enter_context(folder_lock(self.path))
+            self._refuse_foreign_files()
             for name in RUN_FILES:
                 (self.path / name).unlink(missing_ok=True)
                 _temporary(self.path / name).unlink(missing_ok=True)
@@ -125,6 +137,11 @@ class RunFolder:
         except OSError as error:
             reason = error.strerror or error
             raise ConfigError(f"cannot write to the run folder {self.path}: {reason}; choose another one") from error
+
+    def _refuse_foreign_files(self) -> None:
+        names = [name for name in RUN_FILES if (self.path / name).exists()]
+        if names and not holds_run(self.path):
+            raise ConfigError(f"{self.path} holds a {names[0]} that no kvsim run wrote; choose another folder")
 
     def parquet(self, name: str, schema: Mapping[str, Kind]) -> ParquetStream:
         """A new parquet file of the run with these columns."""

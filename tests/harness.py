@@ -212,7 +212,7 @@ class Tables(RunFiles):
     def write_steps(self, columns: Columns) -> None:
         self.chunks.append(columns)
 
-    def write_requests(self, columns: RequestColumns, reasons: list[str | None]) -> None:
+    def write_requests(self, columns: RequestColumns, reasons: list[str | None], step_ends: IntArray) -> None:
         states = {-1: "lost"} | dict(enumerate(Status))
         outcomes = map(
             Outcome,

@@ -66,7 +66,39 @@ def test_import_tells_how_texts_were_counted(call: Call) -> None:
     assert Path("out.csv").read_text() == "num_prompt_tokens,num_output_tokens\n4,3\n"
     reply = call("run", "workload=trace", "workload.path=out.csv")
     assert (reply.code, reply.err.count("\n")) == (2, 1)
-    assert "has no arrival times; give them with workload.arrivals=poisson rate=2" in reply.err
+    assert "has no arrival times; give workload.arrivals=poisson rate=2" in reply.err
+    assert call("run", "workload=trace", "workload.path=out.csv", "rate=2").err == reply.err
+    reply = call("trace", "stats", "texts")
+    assert reply.code == 0 and reply.err.startswith("lengths are a token for every 4 characters; --tokenizer opt")
+
+
+def test_a_failed_import_says_nothing_of_counting(call: Call) -> None:
+    Path("bad").write_text('[{"conversations": "' + "x" * 999 + '"}]')
+    for command in ("import", "stats"):
+        reply = call("trace", command, "bad")
+        assert reply.code == 2 and reply.err.startswith("kvsim: bad, record 1, column conversations: 'xxx")
+        assert reply.err.count("\n") == 1 and len(reply.err) < 400
+
+
+def test_a_run_warns_once_of_how_texts_were_counted(call: Call) -> None:
+    words = ("workload=trace", "workload.path=texts", "workload.arrivals=poisson")
+    reply = call("run", *words, "rate=2", "hydra.run.dir=out")
+    assert reply.code == 0
+    assert (reply.out + reply.err).count("lengths are a token for every 4 characters; kvsim trace import") == 1
+    reply = call("sweep", *words, "rate=1,2", "hydra.sweep.dir=sweep")
+    assert reply.code == 0
+    assert (reply.out + reply.err).count("lengths are a token for every 4 characters; kvsim trace import") == 1
+
+
+def test_a_run_without_a_path(call: Call) -> None:
+    reply = call("run", "workload=trace")
+    assert reply == (2, "", "kvsim: workload.path is not set; give workload.path=FILE\n")
+
+
+def test_a_name_that_is_not_utf_8(call: Call) -> None:
+    assert call("trace", "import", "mooncake.jsonl", "-o", "\udcff.parquet").code == 0
+    assert call("trace", "import", "\udcff.parquet", "-o", "\udcff.csv").code == 0
+    assert call("trace", "stats", "\udcff.csv", "--json").code == 0
 
 
 def test_a_raw_trace_replays_as_its_import_does(call: Call) -> None:
@@ -150,6 +182,10 @@ BAD_INPUT = [
     (["import", "texts", "--tokenizer", "none.json"], "none.json: no such file"),
     (["import", "mooncake.jsonl", "--tokenizer", "chars4"], "holds token counts; drop the option"),
     (["import", "none"], "none: no such file"),
+    (["import", "-"], "-: standard input cannot be read; give the path of a trace"),
+    (["import", "."], ".: is a folder; give the path of a regular file"),
+    (["import", "/dev/null"], "/dev/null: is a pipe or device, and is not read"),
+    (["import", "\udcff"], ": no such file; give the path of a trace"),
     (["import", "texts", "-o", "texts"], "must end in .parquet or .csv"),
     (["import", "texts", "-o", "no/where.csv"], "cannot be written"),
     (["import", "texts", "more"], "unrecognized arguments: more"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from typing import NamedTuple
 
@@ -85,7 +86,9 @@ def complete(arguments: list[str]) -> int:
 
 
 def main() -> int:
-    """Entry point. 0 ok; 1 the run failed; 2 wrong usage or configuration; 130 interrupted."""
+    """Entry point. 0 ok; 1 the run failed; 2 wrong usage or configuration; 130 interrupted; 143 terminated."""
+    _open_closed_streams()
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         code = dispatch(sys.argv[1:])
         sys.stdout.flush()
@@ -103,6 +106,18 @@ def main() -> int:
         return fail("out of memory; lower kv.num_blocks or num_requests", 1)
     except KeyboardInterrupt:
         return fail("interrupted", 130)
+
+
+def _terminate(*_: object) -> None:
+    """Unwind, so that no temporary file stays."""
+    raise SystemExit(143)
+
+
+def _open_closed_streams() -> None:
+    """A shell may close them (``>&-``); printing must not fail then."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (open to the end of the process)
 
 
 def fail(error: object, code: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -16,7 +17,7 @@ from kvsim.cli.explain import explain
 from kvsim.cli.folder import run_environment, save_config
 from kvsim.config import build
 from kvsim.errors import ConfigError
-from kvsim.results import FolderInUseError, RunFolder
+from kvsim.results import FolderInUseError, RunFolder, holds_run
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,10 @@ def job(cfg: DictConfig) -> None:
         raise ConfigError("sweep.dry_run=true: is for kvsim sweep; leave it out, or see the keys with --cfg job")
     hydra_config = HydraConfig.get()
     run = build(cfg, hydra_config.runtime.choices)
-    with RunFolder(hydra_config.runtime.output_dir) as folder:
+    output_dir = Path(hydra_config.runtime.output_dir)
+    if (output_dir / "status.json").exists() and holds_run(output_dir):
+        log.info("replacing the run in %s", os.path.relpath(output_dir))
+    with RunFolder(output_dir) as folder:
         save_config(cfg, folder.path)
         folder.write_env(run_environment(cfg, ["kvsim", "run", *sys.argv[1:]]))
         summary = run.execute(folder, sys.stderr if sys.stderr.isatty() else None)

@@ -18,6 +18,8 @@ UNKNOWN_KEY = re.compile(
 )
 FULL_KEY = re.compile(r"full_key: (\S+)")
 UNKNOWN_FIELD = re.compile(r"^Key '[^']+' (?:not in|is not in struct)")
+LONGEST = 300
+"""Characters of somebody else's message that are passed on."""
 UNKNOWN_OPTION = re.compile(r"Could not find '(.+)/([^'/]+)'")
 
 
@@ -78,4 +80,8 @@ def _flatten(node: DictConfig) -> Iterator[str]:
 
 
 def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0].rstrip(".")
+    """The first sentence, which Hydra may have broken into lines, without OmegaConf's notes on the key."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    told = [line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type=", "See "))]
+    sentence = " ".join(told).partition(". ")[0].rstrip(".")
+    return sentence if len(sentence) <= LONGEST else f"{sentence[:LONGEST]} ..."

@@ -24,8 +24,8 @@ usage: kvsim trace COMMAND ...
   synth   -o OUT --rate R   a trace table of what workload=sharegpt and its like generate
 
 FILE: ShareGPT or Alpaca JSON, Azure or BurstGPT CSV, Mooncake or Qwen-Bailian JSON lines, a trace table (CSV or
-parquet), plain or gzip. kvsim run workload=trace workload.path=FILE replays any of them as it is, texts with a token
-for every 4 characters. kvsim trace COMMAND --help explains a command."""
+parquet), plain or gzip; no pipe, no standard input. kvsim run workload=trace workload.path=FILE replays any of them as
+it is, texts with a token for every 4 characters. kvsim trace COMMAND --help explains a command."""
 
 
 def main(arguments: list[str]) -> int:
@@ -50,7 +50,8 @@ def import_trace(arguments: list[str]) -> int:
     parser = Parser(
         "kvsim trace import",
         "Turn a trace into a table for kvsim run workload=trace workload.path=OUT.",
-        "ShareGPT: one row for each human message and its answer, without the history before them.",
+        "ShareGPT: one row for each human message and its answer, without the history before them. Rows stay in the "
+        "file's order; a replay sorts them by time.",
     )
     _add_source(parser)
     parser.add_argument("-o", metavar="OUT", type=Path, help="the table, .parquet or .csv (FILE's name.trace.parquet)")
@@ -60,7 +61,7 @@ def import_trace(arguments: list[str]) -> int:
     source = _open(options)
     out = options.o or Path(f"{options.file.name.partition('.')[0] or 'import'}.trace.parquet")
     count = write_table(out, source, source.columns, source.path)
-    _tell_left_out(source)
+    _tell_how_read(source, options)
     _say(f"{out}: {count} rows from {source.path} ({source.kind.name})")
     return 0
 
@@ -80,7 +81,7 @@ def show_stats(arguments: list[str]) -> int:
 
         check_image(options.plot, source.path)
     stats = TraceStats(source)
-    _tell_left_out(source)
+    _tell_how_read(source, options)
     if options.plot:
         from kvsim.cli.trace_figure import save_trace_figure
 
@@ -155,13 +156,13 @@ def _open(options: argparse.Namespace) -> TraceSource:
 
     if options.max_bytes < 1:
         raise ConfigError(f"--max-bytes {options.max_bytes}: must be at least 1")
-    source = TraceSource(options.file, options.format, options.tokenizer, options.skip_bad_rows, options.max_bytes)
+    return TraceSource(options.file, options.format, options.tokenizer, options.skip_bad_rows, options.max_bytes)
+
+
+def _tell_how_read(source: TraceSource, options: argparse.Namespace) -> None:
+    """What whoever uses the rows should know, once all are read."""
     if source.counter is not None and options.tokenizer is None:
         _say(f"lengths are {source.counter.name}; --tokenizer opt or a tokenizer.json counts exactly")
-    return source
-
-
-def _tell_left_out(source: TraceSource) -> None:
     for reason, count in source.left_out.items():
         if count:
             _say(f"left out: {count} {reason}")

@@ -110,6 +110,8 @@ class PagedAllocator(AllocatorBase):
 
     def _extend(self, growing: list[BlockTable]) -> None:
         """One more block for each of these tables, in order."""
+        if not growing:
+            return
         if len(growing) > self.num_free_blocks:
             raise InvariantError(
                 "INV-blocks", f"the pool is outgrown: {len(growing)} blocks wanted, {self.num_free_blocks} free"
@@ -120,12 +122,9 @@ class PagedAllocator(AllocatorBase):
     def _take(self, count: int) -> list[int]:
         """The first `count` blocks of the queue; they are there."""
         self._held_blocks += count
-        fresh = range(self._fresh, min(self._fresh + count, self.num_blocks))
-        self._fresh += len(fresh)
-        blocks = list(fresh)
-        while len(blocks) < count:
-            blocks.append(self._freed.popleft())
-        return blocks
+        first, self._fresh = self._fresh, min(self._fresh + count, self.num_blocks)
+        take = self._freed.popleft
+        return [*range(first, self._fresh), *[take() for _ in range(count - self._fresh + first)]]
 
     def _blocks_of(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

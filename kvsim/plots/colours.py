@@ -38,6 +38,10 @@ SYSTEMS = {
 """The presets, in the order in which figures and tables list them."""
 
 
+SHADES = (0.0, 0.28, 0.5)
+"""How far variants of a system go from its colour, away from that of the page."""
+
+
 class Kind(NamedTuple):
     """How a memory class is drawn: colours as in `Style`, and that of text on the light one."""
 
@@ -71,8 +75,22 @@ def styles(systems: Iterable[str]) -> dict[str, Style]:
     return known | {name: spare[index % len(spare)] for index, name in enumerate(others)}
 
 
+def variant_style(style: Style, variant: int) -> Style:
+    """How variant 0, 1, ... of a system is drawn: 0 as the system itself, others in another shade and marker."""
+    all_styles = [*SYSTEMS.values()]
+    marker = all_styles[(all_styles.index(style) + variant) % len(all_styles)]
+    share = SHADES[variant % len(SHADES)]
+    return Style(_mixed(style.light, 0, share), _mixed(style.dark, 255, share), marker.symbol, marker.marker)
+
+
+def _mixed(colour: str, other: int, share: float) -> str:
+    parts = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
+    return "#" + "".join(f"{round(part + (other - part) * share):02x}" for part in parts)
+
+
 def dark_colours() -> dict[str, str]:
     """Dark colour for every light one."""
-    pairs = [(style.light, style.dark) for style in SYSTEMS.values()]
+    variants = [variant_style(style, number) for style in SYSTEMS.values() for number in range(len(SHADES))]
+    pairs = [(style.light, style.dark) for style in variants]
     pairs += [(kind.light, kind.dark) for kind in MEMORY.values()]
     return dict(pairs)

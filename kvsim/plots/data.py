@@ -15,7 +15,10 @@ BoolArray = NDArray[np.bool_]
 
 
 class Legend(NamedTuple):
-    """Whose data it is: what is read, colour and marker, and which dashes (0, 1, ...) tell variants of one apart."""
+    """Whose data it is: what is read, colour and marker, and which dashes (0, 1, ...) tell variants of one apart.
+
+    The style is the variant's own already.
+    """
 
     label: str
     style: Style

@@ -75,8 +75,8 @@ def stacked_shares(
             bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
     axes.set_xticks(range(len(paper)), [f"{label}\npaper | kvsim" for label in paper])
     axes.set_ylabel("share of the KV memory, %")
-    axes.set_ylim(0, 122)
-    axes.legend(fontsize=7, ncols=len(classes), loc="upper center")
+    axes.set_ylim(0, 100)
+    axes.figure.legend(fontsize=7, ncols=len(classes), loc="outside upper center", frameon=False)
     return axes
 
 

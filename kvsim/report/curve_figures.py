@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kvsim.plots.data import Curve
 from kvsim.report.charts import CURVES, Charts, axis_label
 from kvsim.report.facts import caption
-from kvsim.report.figure import Figure, Plot, Spec, dash, numbers, series_keys, spec
+from kvsim.report.figure import LOGARITHMIC, Figure, Plot, Spec, dash, numbers, series_keys, spec
 from kvsim.report.points import RATE
 
 SATURATED = "Hollow markers: a run saturated, so the value grows with its length."
@@ -33,7 +33,7 @@ def curve_figures(charts: Charts) -> list[Figure]:
         traces += [trace for curve in dotted for trace in _curve_traces(curve, "p99 ", dotted=True)]
         layout = {
             "xaxis": {"title": {"text": xlabel}},
-            "yaxis": {"title": {"text": ylabel}} | ({"type": "log"} if logarithmic else {"rangemode": "tozero"}),
+            "yaxis": {"title": {"text": ylabel}} | (LOGARITHMIC if logarithmic else {"rangemode": "tozero"}),
         }
         plot = Plot(f"{title} {against}, a curve a system. The table has the values.", spec([traces], layout))
         return Figure(f"{title} {against}", [plot], keys, f"{text} {ending}")

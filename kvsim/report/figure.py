@@ -13,7 +13,10 @@ from kvsim.plots.data import FloatArray, Legend
 
 Spec = dict[str, Any]
 
-DASHES = ("solid", "dash", "dashdot", "dot")
+DASHES = ("solid", "dash", "dashdot", "longdash", "longdashdot")
+"""Of variants; dotted is another metric."""
+LOGARITHMIC: Spec = {"type": "log", "tickformat": ",~g", "nticks": 4}
+"""An axis: where it is dense only decades have ticks, and the others are labelled in full."""
 GLYPHS = {
     "circle": "●", "square": "■", "diamond": "◆", "triangle-up": "▲", "triangle-down": "▼", "triangle-left": "◀",
     "triangle-right": "▶", "pentagon": "⬟", "hexagon": "⬢", "star": "★", "cross": "✚", "x": "✖",

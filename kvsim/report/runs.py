@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,8 @@ from kvsim.errors import ConfigError
 LABELS = ("system", "model", "hardware", "workload", "rate", "seed")
 MARKS = ("status.json", "summary.json", ".hydra/config.yaml")
 """A folder with any of these is a run's; a killed run leaves but the last."""
+LARGEST = 2**63
+"""A number that is no run's: none counts so much."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +107,8 @@ def _name(root: Path, run: Path) -> str:
 
 def _indexed(index: Path) -> list[str]:
     try:
-        return [str(entry["folder"]) for entry in json.loads(index.read_text())]
-    except (OSError, ValueError, TypeError, KeyError):
+        return [str(entry["folder"]) for entry in json.loads(_content(index))]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return []  # of another program
 
 
@@ -117,22 +121,46 @@ def _load(name: str, path: Path) -> FinishedRun | LostRun:
         if not (path / "status.json").exists():
             reason = "no status.json: the run was killed, or is still under way"
             return LostRun(name, "killed", reason, _labels(config))
-        status = json.loads((path / "status.json").read_text())
+        status = json.loads(_content(path / "status.json"))
         if status["state"] != "completed":
             return LostRun(name, str(status["state"]), str(status.get("error")), _labels(config))
-        (summary,) = json.loads((path / "summary.json").read_text())
-        if not isinstance(summary["system"], str):
-            raise TypeError("system is no text")
+        (summary,) = json.loads(_content(path / "summary.json"))
+        _check(summary)
         summary["rate"] = None if summary.get("rate") is None else float(summary["rate"])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        run = FinishedRun(name, path, summary, config, _version(path))
+        if not 0 <= run.warmup_s < LARGEST:
+            raise ValueError("warmup is no time")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         return LostRun(name, "unreadable", " ".join(f"{type(error).__name__}: {error}".split()), _labels(config))
-    return FinishedRun(name, path, summary, config, _version(path))
+    return run
+
+
+def _check(summary: Mapping[str, Any]) -> None:
+    """Raise ValueError or TypeError unless the labels and metrics are those of a run."""
+    for key, value in summary.items():
+        if isinstance(value, int | float) and not (math.isfinite(value) and abs(value) < LARGEST):
+            raise ValueError(f"{key} is no finite number")
+        if key not in LABELS and not isinstance(value, int | float | None):
+            raise TypeError(f"{key} is no number")
+    for label in ("system", "model", "hardware", "workload"):
+        if not isinstance(summary[label], str):
+            raise TypeError(f"{label} is no text")
+    for label in ("rate", "seed"):
+        if not isinstance(summary.get(label), int | float | None):
+            raise TypeError(f"{label} is no number")
+
+
+def _content(file: Path) -> bytes:
+    """What a regular file holds: a pipe would be waited for."""
+    if not stat.S_ISREG(file.stat().st_mode):
+        raise ValueError(f"{file.name} is no regular file")
+    return file.read_bytes()
 
 
 def _version(path: Path) -> str | None:
     try:
-        return str(json.loads((path / "env.json").read_text())["versions"]["kvsim"])
-    except (OSError, ValueError, TypeError, KeyError):
+        return str(json.loads(_content(path / "env.json"))["versions"]["kvsim"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
@@ -141,7 +169,9 @@ def _config(path: Path) -> dict[str, Any]:
     hydra = _yaml(path / ".hydra" / "hydra.yaml")
     choices = hydra["hydra"]["runtime"]["choices"] if hydra else {}
     options = {group: option for group, option in choices.items() if "/" not in group}
-    return options | dict(_flatten(_yaml(path / ".hydra" / "config.yaml")))
+    config = options | dict(_flatten(_yaml(path / ".hydra" / "config.yaml")))
+    json.dumps(config, sort_keys=True, default=str)  # raises what makes it unreadable
+    return config
 
 
 def _yaml(file: Path) -> dict[str, Any]:
@@ -150,7 +180,7 @@ def _yaml(file: Path) -> dict[str, Any]:
     if not file.exists():
         return {}
     try:
-        return dict(yaml.load(file.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        return dict(yaml.load(_content(file), getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except yaml.YAMLError as error:
         raise ValueError(f"{file.name} is no YAML: {error}") from error
 

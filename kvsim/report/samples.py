@@ -14,6 +14,7 @@ from kvsim.latency import NS_PER_MS, NS_PER_S
 from kvsim.metrics import MEMORY_CLASSES
 from kvsim.plots.colours import MEMORY
 from kvsim.plots.data import Distribution, FloatArray, Legend, Timeline
+from kvsim.plots.runs import TAIL
 from kvsim.report.runs import FinishedRun
 from kvsim.request import Status
 
@@ -29,22 +30,26 @@ def latencies_ms(run: FinishedRun) -> dict[str, FloatArray]:
     Raises:
         ConfigError: requests.parquet is missing or broken.
     """
-    names = ["arrival_s", "first_token_s", "finished_s", "num_output_tokens", "state"]
-    rows = _read(run.path / "requests.parquet", names)
-    chosen = (rows["state"] == Status.COMPLETED.value) & (_ns(rows["arrival_s"]) >= round(run.warmup_s * NS_PER_S))
-    arrival, first, last = (_ns(rows[name][chosen]) for name in names[:3])
+    names = ["arrival_s", "first_token_s", "finished_s", "num_output_tokens"]
+    rows = _read(run.path / "requests.parquet", [*names, "state"], ["last_token_s"])
+    chosen = (rows["state"] == Status.COMPLETED.value) & (rows["arrival_s"] >= run.warmup_s)
+    # a request may finish after its last token: with its batch; runs of earlier versions do not tell them apart
+    last_token = rows.get("last_token_s", rows["finished_s"])[chosen]
+    arrival, first, finished, last = (_ns(part) for part in (*(rows[name][chosen] for name in names[:3]), last_token))
     tokens = rows["num_output_tokens"][chosen]
     several = tokens > 1
     return {
         "TTFT": (first - arrival) / NS_PER_MS,
         "TPOT": (last - first)[several] / (tokens[several] - 1) / NS_PER_MS,
-        "E2EL": (last - arrival) / NS_PER_MS,
+        "E2EL": (finished - arrival) / NS_PER_MS,
     }
 
 
 def distribution(legend: Legend, values: FloatArray, most: int) -> Distribution:
-    """The distribution of `values`, with at most `most` evenly spaced quantiles."""
-    fraction = np.linspace(0, 1, min(most, max(len(values), 2)))
+    """The distribution of `values`, with at most `most` quantiles: evenly spaced, and where its axis may end."""
+    fraction = np.linspace(0, 1, max(len(values), 2))
+    if len(values) > most:
+        fraction = np.union1d(np.linspace(0, 1, most - 2), (TAIL, 1 - TAIL))
     return Distribution(legend, np.quantile(values, fraction), fraction)
 
 
@@ -62,6 +67,8 @@ class Steps:
         end = start + steps["duration_s"]
         # an idle spell is a row of its own: nothing runs, all is free
         idle = np.append(_ns(start[1:]) > _ns(end[:-1]), True)[: len(end)]
+        if len(next(iter(memory.values()))) != len(start):
+            raise ConfigError(f"cannot read {run.path / 'memory.parquet'}: it has not a row for every step")
         pool = int(sum(values[0] for values in memory.values())) if len(start) else 0
         nothing = np.zeros(int(idle.sum()), dtype=np.int64)
         times = np.concatenate((start, end[idle]))
@@ -116,13 +123,27 @@ def _ns(seconds: FloatArray) -> IntArray:
     return np.rint(seconds * NS_PER_S).astype(np.int64)
 
 
-def _read(path: Path, names: Sequence[str]) -> Columns:
+def _read(path: Path, names: Sequence[str], optional: Sequence[str] = ()) -> Columns:
+    """Columns of numbers, and `state` of text; those of `optional` that there are.
+
+    Raises:
+        ConfigError: the file is missing, broken or of another program.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path, columns=list(names))
-        return {name: table[name].to_numpy() for name in names}
+        if not path.is_file():
+            raise FileNotFoundError("no such file" if not path.exists() else "no regular file")
+        present = pq.read_schema(path).names
+        table = pq.read_table(path, columns=[*names, *(name for name in optional if name in present)])
+        columns = {name: table[name].to_numpy() for name in table.column_names}
+        missing = [name for name in names if name not in columns]
+        if missing:
+            raise KeyError(f"no column {', '.join(missing)}")
     except (OSError, KeyError, pa.ArrowException) as error:
-        reason = " ".join(str(error).split()) if path.exists() else "no such file"
-        raise ConfigError(f"cannot read {path}: {reason}") from error
+        raise ConfigError(f"cannot read {path}: {' '.join(str(error).split())}") from error
+    wrong = [name for name, values in columns.items() if name != "state" and values.dtype.kind not in "iuf"]
+    if wrong:
+        raise ConfigError(f"cannot read {path}: {', '.join(wrong)} has no numbers")
+    return columns

@@ -51,10 +51,8 @@ class RunningBatch:
         gone = [self.seqs[row] for row in rows]
         for row in reversed(rows):
             del self.seqs[row]
-        keep = np.ones(len(self.ids), dtype=bool)
-        keep[rows] = False
-        self.ids = self.ids[keep]
-        self.num_computed = self.num_computed[keep]
+            self.ids = np.concatenate((self.ids[:row], self.ids[row + 1 :]))
+            self.num_computed = np.concatenate((self.num_computed[:row], self.num_computed[row + 1 :]))
         return gone
 
     def sync(self) -> None:

@@ -57,11 +57,13 @@ def is_gzip(path: Path) -> bool:
 
 
 def check_file(path: Path) -> None:
-    """TraceError unless `path` is a file with something in it."""
+    """TraceError unless `path` is a regular file with something in it; a pipe could be read only once."""
     if not path.exists():
-        raise TraceError(f"{path}: no such file; give the path of a trace")
+        problem = "standard input cannot be read" if str(path) == "-" else "no such file"
+        raise TraceError(f"{path}: {problem}; give the path of a trace")
     if not path.is_file():
-        raise TraceError(f"{path}: is not a file; give a trace file")
+        problem = "is a folder" if path.is_dir() else "is a pipe or device, and is not read"
+        raise TraceError(f"{path}: {problem}; give the path of a regular file")
     if not path.stat().st_size:
         raise TraceError(f"{path}: is empty; a trace has a header or records")
 

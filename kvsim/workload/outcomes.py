@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvsim.plan import IntArray, StepPlan
+from kvsim.plan import NO_ROWS, IntArray, StepPlan
 
 
 class Outcomes:
@@ -28,12 +28,15 @@ class Outcomes:
 
     def steps_to_finish(self, plan: StepPlan) -> int:
         """Repeats of a decode-only plan up to and including the one that ends its first sequence."""
-        return int(self._left[plan.seq_ids].min())
+        left = self._left[plan.seq_ids]
+        return int(left[left.argmin()])
 
     def draw(self, plan: StepPlan, repeats: int) -> IntArray:
         """Let every row of `plan` draw its samples `repeats` times; the rows (ascending) that are done with it."""
         ids = plan.seq_ids
         left = self._left[ids] - (repeats if plan.num_decodes == len(ids) else plan.num_samples)
         self._left[ids] = left
+        if left[left.argmin()] > 0:
+            return NO_ROWS
         stopped: IntArray = (left == 0).nonzero()[0]
         return stopped

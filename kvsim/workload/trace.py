@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +14,11 @@ from kvsim.plan import IntArray
 from kvsim.streams import stream
 from kvsim.workload.arrivals import MAX_RATE, MIN_RATE, PROCESSES, ArrivalProcess
 from kvsim.workload.base import MAX_SECONDS, NANOSECONDS, Block, BlockWorkload, Limits
-from kvsim.workload.checks import check_choice, check_integer, check_number
+from kvsim.workload.checks import check_choice, check_integer, check_number, shown
 from kvsim.workload.expanded import MAX_BYTES
 from kvsim.workload.formats.source import TraceSource
+
+log = logging.getLogger(__name__)
 
 BLOCK = 4096
 
@@ -36,7 +39,7 @@ class TraceWorkload(BlockWorkload):
         num_requests: at most so many, the earliest; None for all rows.
         cv: of gamma gaps.
         rescale: stretch the file's instants so that rows / span = rate.
-        max_bytes: limit of the expanded file.
+        max_bytes: limit of the expanded file, all of which is read whatever `num_requests`.
 
     Raises:
         TraceError: the file cannot be used; names file, line and column.
@@ -56,26 +59,28 @@ class TraceWorkload(BlockWorkload):
         max_bytes: int = MAX_BYTES,
     ) -> None:
         if not isinstance(path, str) or not path:
-            raise ConfigError(f"workload.path={path!r}: must name a trace file; give workload.path=FILE")
+            problem = (
+                f"workload.path={shown(path)}: must be text" if path not in (None, "") else "workload.path is not set"
+            )
+            raise ConfigError(f"{problem}; give workload.path=FILE")
         check_choice("workload.arrivals", arrivals, ("trace", *PROCESSES))
         check_integer("workload.max_bytes", max_bytes, 1, 1 << 50, "give for example workload.max_bytes=4294967296")
         if not isinstance(rescale, bool):
-            raise ConfigError(f"workload.rescale={rescale!r}: must be true or false")
+            raise ConfigError(f"workload.rescale={shown(rescale)}: must be true or false")
         limits = Limits(duration, num_requests)
         process = None if arrivals == "trace" else ArrivalProcess(arrivals, rate, cv, stream(seed, "arrivals"))
         if process is not None and rescale:
             raise ConfigError(
                 f"workload.rescale=true stretches a trace's own instants; drop it or workload.arrivals={arrivals}"
             )
+        source = TraceSource(Path(path).expanduser(), max_bytes=max_bytes)
         if process is None and rescale != (rate is not None):
-            raise ConfigError(_rate_remedy(rate))
-        times, prompts, outputs = _read(TraceSource(Path(path).expanduser(), max_bytes=max_bytes))
+            timeless = next(iter(source)).arrival_ns is None
+            raise _no_times(path, rescale) if timeless else ConfigError(_rate_remedy(rate))
+        times, prompts, outputs = _read(source)
         if times is None:
             if process is None:
-                raise TraceError(
-                    f"{path}: has no arrival times; give them with workload.arrivals=poisson rate=2, "
-                    "or workload.arrivals=all_at_once"
-                )
+                raise _no_times(path, rescale)
             times = np.zeros(len(prompts), dtype=np.int64)
         order = np.argsort(times, kind="stable")
         times = times[order]
@@ -87,6 +92,8 @@ class TraceWorkload(BlockWorkload):
             times = _rescale(times, rate, path)
         columns = Block(order, times, prompts[order], outputs[order])
         super().__init__(_blocks(columns, limits.count(times)))
+        if source.counter is not None:
+            log.warning("lengths are %s; kvsim trace import --tokenizer counts exactly", source.counter.name)
 
 
 def _read(source: TraceSource) -> tuple[IntArray | None, IntArray, IntArray]:
@@ -113,6 +120,11 @@ def _rescale(times: IntArray, rate: float, path: str) -> IntArray:
     if scaled[-1] > MAX_SECONDS * NANOSECONDS:
         raise ConfigError(f"rate={rate!r}: the trace would last more than {MAX_SECONDS:g} s; raise the rate")
     return np.rint(scaled).astype(np.int64)
+
+
+def _no_times(path: str, rescale: bool) -> TraceError:
+    drop = " and drop workload.rescale" if rescale else ""
+    return TraceError(f"{path}: has no arrival times; give workload.arrivals=poisson rate=2{drop}")
 
 
 def _rate_remedy(rate: float | None) -> str:

@@ -122,9 +122,19 @@ def test_order_and_pairing_hold_for_any_trace(write: Callable[..., str], times: 
         assert {i: t for i, t, _, _ in arrivals} == {i: round(t * 1e9) for i, t in enumerate(times)}
 
 
-def test_texts_replay_with_a_token_for_every_4_characters(write: Callable[..., str], drain: Drain) -> None:
+def test_texts_replay_with_a_token_for_every_4_characters(
+    write: Callable[..., str], drain: Drain, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert flat(drain(TraceWorkload(write(ROWS)))) == IN_ORDER
     path = write('[{"instruction": "Say it.", "output": "abcdefghi"}]')
+    for rate in (None, 2.0):
+        with pytest.raises(TraceError, match="no arrival times"):
+            TraceWorkload(path, rate=rate)
+    assert caplog.messages == []
     assert flat(drain(TraceWorkload(path, arrivals="all_at_once"))) == [(0, 0, 2, 3)]
+    assert caplog.messages == [
+        "lengths are a token for every 4 characters; kvsim trace import --tokenizer counts exactly"
+    ]
 
 
 def test_a_large_table_is_read_in_seconds(tmp_path: Path) -> None:
@@ -183,10 +193,28 @@ def test_options_at_odds(write: Callable[..., str], options: dict[str, Any], mes
         TraceWorkload(path, **options)
 
 
-@pytest.mark.parametrize("path", [None, "", 3])
-def test_no_path(path: object) -> None:
-    with pytest.raises(ConfigError, match="give workload.path=FILE"):
-        TraceWorkload(path)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [(None, "is not set"), ("", "is not set"), (3, "=3: must be text"), ([9] * 99, r"=\[9, 9.*\.\.\.\]: must be text")],
+)
+def test_no_path(path: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"^workload.path ?{problem}; give workload.path=FILE$") as caught:
+        TraceWorkload(path)
+    assert len(str(caught.value)) < 150
+
+
+@pytest.mark.parametrize(
+    ("options", "end"),
+    [({}, ""), ({"rate": 5.0}, ""), ({"rescale": True}, " and drop"), ({"rescale": True, "rate": 2.0}, " and drop")],
+)
+def test_a_file_without_times_has_one_remedy(
+    write: Callable[..., str], drain: Drain, options: dict[str, Any], end: str
+) -> None:
+    path = write("num_prompt_tokens,num_output_tokens\n1,2\n")
+    end = f"{end} workload.rescale" if end else ""
+    with pytest.raises(TraceError, match=f"has no arrival times; give workload.arrivals=poisson rate=2{end}$"):
+        TraceWorkload(path, **options)
+    assert len(drain(TraceWorkload(path, arrivals="poisson", rate=2.0))) == 1
 
 
 @pytest.mark.parametrize(
@@ -203,10 +231,10 @@ def test_no_path(path: object) -> None:
         (b"\x1f\x8bnot gzip at all", "cannot be read"),
         (
             "arrival_time_s,num_prompt_tokens\n1,2\n",
-            "column num_output_tokens is missing; the file has arrival_time_s, num_p",
+            "no known format; name .* num_prompt_tokens, num_output_tokens .* the file has arrival_time_s, num_p",
         ),
-        ("TIMESTAMP,ContextTokens\nx,2\n", "column GeneratedTokens is missing; the file has TIMESTAMP, ContextTokens"),
-        ("1,2,3\n1,2,3\n", "no known format .* has its fields; a trace table needs num_prompt_tokens .* has 1, 2, 3"),
+        ("TIMESTAMP,ContextTokens\nx,2\n", r"the file has TIMESTAMP, ContextTokens \(azure has GeneratedTokens too\)$"),
+        ("1,2,3\n1,2,3\n", "no known format; name the columns .* num_prompt_tokens, .* has 1, 2, 3$"),
         ("num_prompt_tokens," + HEADER + "1,1,1,1\n", "column num_prompt_tokens is there more than once"),
         (
             HEADER + "1,2,3\n\n1,two,3\n",
@@ -247,7 +275,7 @@ def test_bad_file(write: Callable[..., str], content: str | bytes, message: str)
 def test_missing_file_and_directory(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no such file; give the path of a trace"):
         TraceWorkload(str(tmp_path / "none.csv"))
-    with pytest.raises(TraceError, match="is not a file"):
+    with pytest.raises(TraceError, match="is a folder; give the path of a regular file"):
         TraceWorkload(str(tmp_path))
 
 

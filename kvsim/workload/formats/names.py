@@ -7,6 +7,9 @@ from pathlib import Path
 
 from kvsim.errors import TraceError
 
+MAX_LIST = 100
+"""Characters of a list of names in a message."""
+
 
 def check_columns(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
     """TraceError unless each wanted column is there once."""
@@ -20,5 +23,7 @@ def check_columns(path: Path, names: Sequence[str], wanted: Sequence[str]) -> No
 
 def list_names(names: Sequence[str]) -> str:
     """The first names, for a message; nothing in them reaches a terminal as a control character."""
-    line = ", ".join(name[:40] for name in names[:12])
+    line = ", ".join(name[: MAX_LIST + 1] for name in names[:MAX_LIST])
+    if len(line) > MAX_LIST:
+        line = f"{line[: MAX_LIST - 3]}..."
     return "".join(character if character.isprintable() else "?" for character in line)

@@ -59,12 +59,11 @@ class ParquetRows:
         import pyarrow.parquet as pq
 
         try:
-            with tempfile.TemporaryFile() as spool:
-                source: Any = self._path
-                if is_gzip(self._path):  # parquet is read from its end, gzip from its beginning
+            packed = is_gzip(self._path)  # parquet is read from its end, gzip from its beginning
+            with tempfile.TemporaryFile() if packed else self._path.open("rb") as source:
+                if packed:
                     with open_expanded(self._path, self._max_bytes) as file:
-                        shutil.copyfileobj(file, spool)
-                    source = spool
+                        shutil.copyfileobj(file, source)
                 with pq.ParquetFile(source) as parquet:
                     yield parquet
         except pa.ArrowException as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kvsim.workload.checks import MAX_SHOWN, shown
+
 
 class Row(NamedTuple):
     """One request; None where the source does not know.
@@ -58,11 +60,11 @@ class RowError(ValueError):
         if field is None:
             super().__init__(problem)
         else:
-            super().__init__(f"column {field}: {_shown(value)} {problem}")
+            super().__init__(f"column {field}: {_kind_or_text(value)} {problem}")
 
 
-def _shown(value: object) -> str:
+def _kind_or_text(value: object) -> str:
     """The beginning of a value; of a list or an object, which may be huge or deep, the kind alone."""
     if isinstance(value, list | tuple | dict):
         return "a list" if not isinstance(value, dict) else "an object"
-    return repr(str(value)[:40])
+    return shown(str(value)[: MAX_SHOWN + 1])

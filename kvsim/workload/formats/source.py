@@ -127,18 +127,17 @@ class TraceSource:
 
 
 def _recognise(path: Path, names: list[str]) -> type[Format]:
-    """The format with the most of its required fields here, and the fewest missing."""
-
-    def score(kind: type[Format]) -> int:
-        return sum(1 if name in names else -1 for name in kind.required)
-
-    best = max(FORMATS.values(), key=score)
-    if not set(best.required) & set(names):
-        raise TraceError(
-            f"{path}: no known format ({', '.join(FORMATS)}) has its fields; a trace table needs {PROMPT} and "
-            f"{OUTPUT}, and this has {list_names(names)}"
-        )
-    return best
+    """The format of which all required fields are here, of several the one with the most."""
+    missing = {kind: [name for name in kind.required if name not in names] for kind in FORMATS.values()}
+    known = [kind for kind in missing if not missing[kind]]
+    if known:
+        return max(known, key=lambda kind: len(kind.required))
+    near = next((kind for kind in missing if 2 * len(missing[kind]) < len(kind.required)), None)
+    hint = f" ({near.name} has {', '.join(missing[near])} too)" if near else ""
+    raise TraceError(
+        f"{path}: no known format; name the columns of a trace table {PROMPT}, {OUTPUT} and, if it has times, "
+        f"{ARRIVAL}; the file has {list_names(names)}{hint}"
+    )
 
 
 @contextmanager
@@ -146,4 +145,5 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:
-        raise TraceError(f"{path}: cannot be read: {one_line(error)}") from error
+        problem = error.strerror if isinstance(error, OSError) else None
+        raise TraceError(f"{path}: cannot be read: {problem or one_line(error)}") from error

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvsim.errors import ConfigError
+from kvsim.workload.expanded import one_line
 
 INSTALL = "pip install 'kvsim[tokenizer]'"
 
@@ -80,7 +81,7 @@ def _from_file(name: str) -> TokenCounter:
     try:
         tokenizer = Tokenizer.from_file(name)
     except Exception as error:  # the library raises nothing narrower
-        raise ConfigError(f"--tokenizer {name}: is not a tokenizer.json: {error}") from error
+        raise ConfigError(f"--tokenizer {name}: is not a tokenizer.json: {one_line(error)}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,11 +68,24 @@ CASES: dict[str, tuple[str | bytes, str]] = {
     "conversation of one text": ('[{"conversations": "hi"}]', "column conversations: 'hi' is not a list of messages"),
     "name with escape": ('[{"id": "\\u001b[31m", "conversations": []}]', r"column id: '\\x1b\[31m' is not a name"),
     "column twice": ("num_prompt_tokens," + HEADER + "1,1,1,1\n", "column num_prompt_tokens is there more than once"),
-    "column missing": ("num_prompt_tokens\n1\n", "column num_output_tokens is missing; the file has num_prompt"),
+    "column missing": ("num_prompt_tokens\n1\n", "num_output_tokens and, .* the file has num_prompt_tokens$"),
     "unknown columns": (
         "a;b\n1;2\n",
-        "no known format .* has its fields; a trace table needs num_prompt_tokens .* this has a;b$",
+        "no known format; name the columns of a trace table num_prompt_tokens, num_output_tokens .* file has a;b$",
     ),
+    "a column of Alpaca's": ("time,prompt,output\n1,2,3\n", "no known format; .* the file has time, prompt, output$"),
+    "a column of Mooncake's missing": (
+        "timestamp,input_length,output_length\n1,2,3\n",
+        r"the file has timestamp, input_length, output_length \(mooncake has hash_ids too\)$",
+    ),
+    "many long names": (",".join(["z" * 100] * 50), "no known format; .* the file has z{97}\\.\\.\\.$"),
+    "text as a header": (LONG[:9999] + "\n", "no known format; .* the file has x{97}\\.\\.\\.$"),
+    "long text as a key": (f'{{"{LONG[:9999]}": 1}}', "no known format; .* the file has x{97}\\.\\.\\.$"),
+    "long conversation of one text": (
+        f'[{{"conversations": "{LONG[:9999]}"}}]',
+        r"column conversations: 'x{57}\.\.\.'",
+    ),
+    "long name": ('[{"id": "' + "\\n" * 9999 + '", "conversations": []}]', r"column id: '(\\n)+\\?\.\.\.' is not a"),
     "escape in a header": ("\x1b[31mred,b\n1,2\n", r" \?\[31mred, b$"),
     "fields": (HEADER + "1,2,3\n\n1,2\n", "line 4: 2 fields where the header has 3"),
     "open quote": (HEADER + '1,2,3\n1,"2,3\n1,2,3\n', "line 4: not CSV"),
@@ -102,7 +116,7 @@ def test_one_clear_line(put: Put, case: str) -> None:
     with pytest.raises(TraceError, match=message) as caught:
         list(TraceSource(path))
     assert str(caught.value).startswith(str(path))
-    assert len(str(caught.value)) < 600 and "\n" not in str(caught.value)
+    assert len(str(caught.value).removeprefix(str(path))) < 300 and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "bomb"])
@@ -117,8 +131,18 @@ def test_expanded_bytes_are_capped(put: Put, packed: bool) -> None:
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no such file"):
         TraceSource(tmp_path / "none")
-    with pytest.raises(TraceError, match="is not a file"):
+    with pytest.raises(TraceError, match="is a folder; give the path of a regular file"):
         TraceSource(tmp_path)
+    with pytest.raises(TraceError, match="^-: standard input cannot be read; give the path of a trace$"):
+        TraceSource(Path("-"))
+    with pytest.raises(TraceError, match="n: cannot be read: File name too long$"):
+        TraceSource(Path("n" * 300))
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TraceError, match="pipe: is a pipe or device, and is not read; give the path of a regular"):
+        TraceSource(tmp_path / "pipe")
 
 
 def test_an_entry_may_be_cut_by_a_chunk_anywhere(put: Put) -> None:

@@ -48,7 +48,7 @@ def test_every_import_replays(put: Put, tmp_path: Path, drain: Drain, name: str,
     timed = drain(TraceWorkload(path, arrivals="poisson", rate=2.0))
     assert {a.request.request_id: (a.request.num_prompt_tokens, a.num_output_tokens) for a in timed} == lengths
     if made.rows[0].arrival_ns is None:
-        with pytest.raises(TraceError, match="has no arrival times; give them with workload.arrivals=poisson rate=2"):
+        with pytest.raises(TraceError, match="has no arrival times; give workload.arrivals=poisson rate=2$"):
             TraceWorkload(path)
         assert [a.request.request_id for a in timed] == list(lengths), "the file's order"
         return
