@@ -71,7 +71,7 @@ class KVAllocator(Protocol):
     def grow(self, seqs: Sized[Sequence], num_tokens: IntArray, steps: int) -> IntArray:
         """Grow each of `seqs`, which hold `num_tokens` each, by one token, `steps` times over.
 
-        Equals `steps` rounds of ``allocate(seq, held + 1)`` in the order of `seqs`.
+        Equals `steps` rounds of ``allocate(seq, held + 1)`` in the order of `seqs`, which is that of admission.
 
         Returns:
             [steps] slots newly held after each round, cumulative.

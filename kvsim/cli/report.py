@@ -22,15 +22,17 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("folders", nargs="+", metavar="DIR", type=Path,
                         help="folder of a run, of a sweep, or of folders of either")  # fmt: skip
-    parser.add_argument("-o", metavar="FILE", type=Path, default=Path("report.html"), dest="html",
-                        help="the page (%(default)s)")  # fmt: skip
+    parser.add_argument("-o", metavar="FILE", type=Path, dest="html",
+                        help="the page (report.html: in DIR, or in the current folder if several are given)")  # fmt: skip
     parser.add_argument("--figures", metavar="DIR", type=Path, help="folder for PNG files (figures, beside the page)")
     parser.add_argument("--json", action="store_true", help="print the table as JSON, not the page's path")
     options = parser.read(arguments)
     from kvsim.report.write import write_report
     from kvsim.results import to_json
 
-    report = write_report(options.folders, options.html, options.figures or options.html.parent / "figures")
+    home = options.folders[0] if len(options.folders) == 1 else Path()
+    html = options.html or home / "report.html"
+    report = write_report(options.folders, html, options.figures or html.parent / "figures")
     if report.lost:
         states = Counter(run.state for run in report.lost)
         what = ", ".join(f"{count} {state}" for state, count in states.items())

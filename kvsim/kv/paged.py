@@ -9,6 +9,7 @@ import numpy as np
 
 from kvsim.errors import ConfigError, InvariantError
 from kvsim.kv.base import AllocatorBase
+from kvsim.kv.calendar import GrowthCalendar
 from kvsim.plan import UNBOUNDED, BlockTable, IntArray, PoolUsage
 from kvsim.protocols import Admission
 from kvsim.request import Sequence
@@ -32,6 +33,8 @@ class PagedAllocator(AllocatorBase):
         # the queue's front, blocks never taken so far, is a range; a large pool costs nothing until it is used
         self._fresh = 0
         self._freed: deque[int] = deque()
+        # of all holders, as long as they grow in step
+        self._calendar: GrowthCalendar | None = None
 
     @property
     def num_free_blocks(self) -> int:
@@ -62,6 +65,10 @@ class PagedAllocator(AllocatorBase):
             return False
         if table is None:
             table = self._tables[seq.seq_id] = []
+            if self._calendar is not None:
+                self._calendar.add(seq.seq_id, table, num_tokens)
+        else:
+            self._calendar = None
         table.extend(self._take(need))
         self._resident += num_tokens - seq.num_computed_tokens
         return True
@@ -80,20 +87,24 @@ class PagedAllocator(AllocatorBase):
     def grow(self, seqs: Sized[Sequence], num_tokens: IntArray, steps: int) -> IntArray:
         """`steps` rounds of one more token for each of `seqs`; blocks go out round by round, in the order of `seqs`."""
         self._resident += len(seqs) * steps
-        if steps == 1:
-            # a row takes a block when its last one is full
-            rows = ((num_tokens & (self.block_size - 1)) == 0).nonzero()[0].tolist()
-            self._extend([self._tables[seqs[row].seq_id] for row in rows])
-            return np.array([len(rows) * self.block_size])
-        taken, growing = self._rounds(seqs, self._room(num_tokens), steps)
+        if len(seqs) < len(self._tables):
+            # those who stand still fall out of step
+            self._calendar = None
+            growing, taken = self._calendar_of(seqs, num_tokens).rounds(steps)
+        else:
+            if self._calendar is None:
+                self._calendar = self._calendar_of(seqs, num_tokens)
+            growing, taken = self._calendar.rounds(steps)
         self._extend(growing)
-        return taken * self.block_size
+        return np.array(taken) * self.block_size
 
     def free(self, seq: Sequence) -> None:
         """Give the blocks of `seq` back."""
         table = self._tables.pop(seq.seq_id, None)
         if table is None:
             raise InvariantError("INV-blocks", f"sequence {seq.seq_id} is freed but holds nothing")
+        if self._calendar is not None:
+            self._calendar.remove(seq.seq_id, table)
         self._freed.extend(reversed(table))
         self._held_blocks -= len(table)
         self._resident -= seq.num_computed_tokens
@@ -133,18 +144,8 @@ class PagedAllocator(AllocatorBase):
         """Slots left in each last block; the block size is a power of two."""
         return -num_tokens & (self.block_size - 1)
 
-    def _rounds(self, seqs: Sized[Sequence], room: IntArray, steps: int) -> tuple[IntArray, list[BlockTable]]:
-        """Blocks taken after each round, cumulative, and the tables that take them in order."""
-        # a table asks once in `block_size` rounds: those that do within one such period, by (round, row)
-        period = min(steps, self.block_size)
-        rows = (room < period).nonzero()[0]
-        turns = room[rows]
-        tables = self._tables
-        by_turn = turns.argsort(kind="stable")
-        order = [tables[seqs[row].seq_id] for row in rows[by_turn].tolist()]
-        taken = turns[by_turn].searchsorted(np.arange(period), side="right")
-        if steps == period:
-            return taken, order
-        periods = steps // period
-        every = (np.arange(periods + 1)[:, None] * len(order) + taken).ravel()[:steps]
-        return every, order * periods + order[: int(every[-1]) - len(order) * periods]
+    def _calendar_of(self, seqs: Sized[Sequence], num_tokens: IntArray) -> GrowthCalendar:
+        calendar = GrowthCalendar(self.block_size)
+        for seq, held in zip(seqs, num_tokens.tolist(), strict=True):
+            calendar.add(seq.seq_id, self._tables[seq.seq_id], held)
+        return calendar

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Sequence
 from importlib import resources
 from typing import NamedTuple
@@ -13,11 +14,11 @@ from kvsim.errors import ConfigError
 from kvsim.plots.colours import dark_colours
 from kvsim.report.charts import Charts
 from kvsim.report.curve_figures import curve_figures
-from kvsim.report.facts import facts
+from kvsim.report.facts import facts, headline
 from kvsim.report.figure import Figure
 from kvsim.report.runs import LostRun
 from kvsim.report.sample_figures import cdf_figure, split_figure, timeline_figure
-from kvsim.report.table import LEFT_OUT, cells, header, lost_cells
+from kvsim.report.table import LEFT_OUT, lost_cells, table
 
 
 class Section(NamedTuple):
@@ -43,17 +44,15 @@ def render(charts: Sequence[Charts], lost: Sequence[LostRun]) -> str:
     from plotly.offline import get_plotlyjs
 
     settings = [one.setting for one in charts]
-    known = facts(settings)
     parts = resources.files("kvsim.report") / "templates"
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((parts / "report.html.jinja").read_text())
     return template.render(
         version=kvsim.__version__,
-        systems=known[0][1],
-        facts=known[1:],
-        header=header(settings),
-        num_text_columns=header(settings).index("system") + 1,
-        rows=cells(settings),
+        headline=headline(settings),
+        facts=facts(settings),
+        table=table(settings),
+        two_lines=two_lines,
         sections=[_section(one) for one in charts],
         lost_header=LEFT_OUT,
         lost=lost_cells(lost),
@@ -62,6 +61,13 @@ def render(charts: Sequence[Charts], lost: Sequence[LostRun]) -> str:
         dark_colours=json.dumps(dark_colours()),
         plotly=get_plotlyjs(),
     )
+
+
+def two_lines(heading: str) -> list[str]:
+    """A heading broken where the longer line is shortest: at a space, or after the dot of a key."""
+    breaks = [match.end() for match in re.finditer(r" +|\.(?=\w)", heading)]
+    halves = [[heading[:place].rstrip(), heading[place:]] for place in breaks]
+    return min(halves, key=lambda lines: max(map(len, lines)), default=[heading])
 
 
 def _section(charts: Charts) -> Section:

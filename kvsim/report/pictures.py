@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 4096
 """Of a PNG file; what it says of itself stands before its pixels."""
+MOST_CHARACTERS = 80
+"""Of a part of a file name; a longer one is cut and ends in a digest. A name has two parts and at most 255 bytes."""
 
 
 def pictures(charts: Sequence[Charts]) -> Iterator[tuple[str, bytes]]:
@@ -83,4 +86,7 @@ def _png(axes: Axes, mark: str) -> bytes:
 
 
 def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-")
+    slug = re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-")
+    if len(slug) <= MOST_CHARACTERS:
+        return slug
+    return f"{slug[: MOST_CHARACTERS - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from kvsim.plots.data import Legend
 from kvsim.report.estimate import Estimate
@@ -14,10 +15,16 @@ RATE = "rate"
 
 @dataclass(frozen=True)
 class Point:
-    """Runs that differ in their seeds only, by seed; `x` is where they stand along the curve, None for nowhere."""
+    """Runs that differ in their seeds only, by seed.
+
+    Attributes:
+        x: where they stand along the curve, None for nowhere.
+        identity: all that makes them the experiment they are, by key.
+    """
 
     x: float | None
     runs: tuple[FinishedRun, ...]
+    identity: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def rate(self) -> float | None:
@@ -53,21 +60,26 @@ class Setting:
     """Series that can be compared: the same model, hardware and workload.
 
     Attributes:
+        detail: what tells it from others of the same names: ``key=value, ...``.
         axis: the key that is varied along the curves.
-        unequal: other keys that are not the same in all runs, each with its values; policies aside.
+        swept: other keys that tell settings or the series of a system apart.
+        unequal: further keys that are not the same in all runs, each with its values; policies aside.
     """
 
     model: str
     hardware: str
     workload: str
+    detail: str
     axis: str
     series: tuple[Series, ...]
+    swept: tuple[str, ...]
     unequal: Mapping[str, tuple[str, ...]]
 
     @property
     def title(self) -> str:
         """What it is called."""
-        return f"{self.workload}, {self.model} on {self.hardware}"
+        workload = f"{self.workload}, {self.detail}" if self.detail else self.workload
+        return f"{workload}, {self.model} on {self.hardware}"
 
     @property
     def runs(self) -> list[FinishedRun]:

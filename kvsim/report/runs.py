@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import stat
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kvsim.errors import ConfigError
+from kvsim.table import METRICS
 
 LABELS = ("system", "model", "hardware", "workload", "rate", "seed")
 MARKS = ("status.json", "summary.json", ".hydra/config.yaml")
@@ -138,9 +138,10 @@ def _load(name: str, path: Path) -> FinishedRun | LostRun:
 def _check(summary: Mapping[str, Any]) -> None:
     """Raise ValueError or TypeError unless the labels and metrics are those of a run."""
     for key, value in summary.items():
-        if isinstance(value, int | float) and not (math.isfinite(value) and abs(value) < LARGEST):
+        if isinstance(value, int | float) and not abs(value) < LARGEST:  # NaN is not either
             raise ValueError(f"{key} is no finite number")
-        if key not in LABELS and not isinstance(value, int | float | None):
+        metric = key in METRICS and (METRICS[key].style or key == "saturated")
+        if metric and not isinstance(value, int | float | None):
             raise TypeError(f"{key} is no number")
     for label in ("system", "model", "hardware", "workload"):
         if not isinstance(summary[label], str):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
+from html import escape
 
 from kvsim.plots.colours import MEMORY
 from kvsim.plots.data import Distribution, Split, Timeline
-from kvsim.plots.runs import LABELLED_PERCENT, central_range
+from kvsim.plots.runs import LABEL_WIDTH, LABELLED_PERCENT, central_range
 from kvsim.report.charts import SHARES, Charts, axis_label, place_text
 from kvsim.report.facts import caption
 from kvsim.report.figure import LOGARITHMIC, Figure, Plot, Spec, dash, memory_keys, numbers, series_keys, spec
@@ -58,7 +60,7 @@ def _split_trace(splits: Sequence[Split], name: str) -> Spec:
         "orientation": "h",
         "name": MEMORY[name].label,
         "legendgroup": MEMORY[name].label,
-        "y": [split.legend.label for split in splits],
+        "y": ["<br>".join(map(escape, textwrap.wrap(split.legend.label, LABEL_WIDTH))) for split in splits],
         "x": numbers(shares),
         "text": [f"{share:.0f}" if share >= LABELLED_PERCENT else "" for share in shares],
         "textposition": "inside",

@@ -29,7 +29,7 @@ function draw(source) {
   const data = spec.data[figure.querySelector("select")?.value ?? source.dataset.chosen];
   for (const trace of data) if (hidden.includes(trace.legendgroup)) trace.visible = false;
   Plotly.react(source.dataset.for, data, merge(theme(), spec.layout), {
-    responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
+    displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
     displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false,
     modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
   });
@@ -47,3 +47,11 @@ for (const key of document.querySelectorAll(".keys button")) {
 }
 inTheDark.addEventListener("change", () => sources.forEach(draw));
 sources.forEach(draw);
+// whatever changes the width: a window, a phone that turns, a sheet of paper
+const widths = new ResizeObserver((entries) => entries.forEach(({ target }) => Plotly.Plots.resize(target)));
+for (const plot of document.querySelectorAll(".plot")) widths.observe(plot);
+for (const scroll of document.querySelectorAll(".scroll")) {
+  const tell = () => scroll.classList.toggle("more", scroll.scrollLeft + scroll.clientWidth < scroll.scrollWidth - 1);
+  scroll.addEventListener("scroll", tell);
+  new ResizeObserver(tell).observe(scroll);
+}
