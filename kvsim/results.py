@@ -139,7 +139,7 @@ class RunFolder:
             raise ConfigError(f"cannot write to the run folder {self.path}: {reason}; choose another one") from error
 
     def _refuse_foreign_files(self) -> None:
-        names = [name for name in RUN_FILES if (self.path / name).exists()]
+        names = [name for name in RUN_FILES if os.path.lexists(self.path / name)]
         if names and not holds_run(self.path):
             raise ConfigError(f"{self.path} holds a {names[0]} that no kvsim run wrote; choose another folder")
 

@@ -96,4 +96,5 @@ def test_keys_and_types_are_closed(override: str) -> None:
 def test_the_same_configuration_gives_the_same_summary() -> None:
     first, again = (made("num_requests=30", "system=orca_pow2").execute() for _ in range(2))
     assert first == again
-    assert list(first)[:6] == ["system", "model", "hardware", "workload", "rate", "seed"]
+    labels = ["system", "model", "hardware", "workload", "cost", "rate", "seed", "kv_num_blocks", "kv_pool_gib"]
+    assert list(first)[: len(labels)] == labels

@@ -190,7 +190,7 @@ def test_a_breach_leaves_no_results(tmp_path: Path) -> None:
         def free(self, seq: Sequence) -> None:
             super().free(seq)
             if seq.seq_id == 7:
-                self._free.popleft()
+                self._freed.popleft()
 
     limits, jobs = tight("vllm_paper", seed=5)
     with breach("INV-blocks"), RunFolder(tmp_path) as folder:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ import pytest
 from kvsim import cli
 from kvsim.engine import Engine
 from kvsim.errors import InvariantError
+from kvsim.results import folder_lock
 
 SHORT = ("num_requests=5", "hydra.sweep.dir=here")
 GRID = ("system=orca_max,vllm_v1", "rate=4,8", *SHORT)
@@ -97,8 +99,9 @@ def test_swept_keys_are_in_the_summary_but_for_the_engine(sweep: Call, tmp_path:
     assert sweep("rate=4", *keys, *SHORT).code == 0
     folder = tmp_path / "here/kv.num_blocks-500+engine.fast_forward-false+workload.cv-1"
     (summary,) = json.loads((folder / "summary.json").read_text())
-    assert list(summary)[:8] == [
-        "system", "model", "hardware", "workload", "rate", "seed", "kv.num_blocks", "workload.cv",
+    assert list(summary)[:11] == [
+        "system", "model", "hardware", "workload", "cost", "rate", "seed", "kv_num_blocks", "kv_pool_gib",
+        "kv.num_blocks", "workload.cv",
     ]  # fmt: skip
     assert (summary["kv.num_blocks"], summary["workload.cv"]) == (500, 1.0)
     assert not any(key.startswith("engine") for key in summary)
@@ -225,13 +228,14 @@ def test_an_empty_window_is_dashes(sweep: Call) -> None:
 
 
 def test_a_second_sweep_in_the_folder_is_refused(tmp_path: Path, whole: Files) -> None:
-    process = start(tmp_path, "hydra.sweep.dir=cut")
-    second = subprocess.run(command(*LONG, "hydra.sweep.dir=cut"), cwd=tmp_path, capture_output=True, text=True)
-    assert second.returncode == 2 and second.stdout == ""
-    assert second.stderr == "kvsim: cut is in use by another kvsim; wait until it has ended or choose another folder\n"
-    process.communicate(timeout=60)
-    assert process.returncode == 0 and set(states(tmp_path / "cut")) == {"completed"}
-    assert results(tmp_path / "cut") == whole
+    (tmp_path / "cut").mkdir()
+    again = partial(subprocess.run, command(*LONG, "hydra.sweep.dir=cut"), cwd=tmp_path, capture_output=True, text=True)
+    with folder_lock(tmp_path / "cut"):
+        second = again()
+        assert second.returncode == 2 and second.stdout == ""
+        assert second.stderr.startswith("kvsim: cut is in use by another kvsim; wait until it has ended or choose")
+        assert not list((tmp_path / "cut").iterdir())
+    assert again().returncode == 0 and results(tmp_path / "cut") == whole
 
 
 def test_a_wider_grid_keeps_the_runs_of_the_narrower(sweep: Call) -> None:

@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("folders", nargs="+", metavar="DIR", type=Path,
                         help="folder of a run, of a sweep, or of folders of either")  # fmt: skip
     parser.add_argument("-o", metavar="FILE", type=Path, dest="html",
-                        help="the page (report.html: in DIR, or in the current folder if several are given)")  # fmt: skip
+                        help="the page (report.html in DIR; of several DIR, in the current folder)")  # fmt: skip
     parser.add_argument("--figures", metavar="DIR", type=Path, help="folder for PNG files (figures, beside the page)")
     parser.add_argument("--json", action="store_true", help="print the table as JSON, not the page's path")
     options = parser.read(arguments)

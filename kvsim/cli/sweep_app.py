@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 from typing import NamedTuple, TextIO
 
 from hydra import initialize_config_module
@@ -130,13 +128,12 @@ def _carry_out(sweep: Sweep) -> int:
         folder.prepare(open_points)
     except OSError as error:
         raise ConfigError(unusable(error, "hydra.sweep.dir")) from error
-    with _terminable():
-        try:
-            if open_points:
-                with progress_bar(folder.num_ended, len(points), _terminal()):
-                    _launch(sweep, open_points)
-        finally:
-            folder.write_index()
+    try:
+        if open_points:
+            with progress_bar(folder.num_ended, len(points), _terminal()):
+                _launch(sweep, open_points)
+    finally:
+        folder.write_index()
     return _report(sweep)
 
 
@@ -159,6 +156,7 @@ def _launch(sweep: Sweep, open_points: Sequence[Point]) -> None:
             initial_job_idx=0,
         )
     except Exception as error:
+        _reraise_interruption(error)
         # a worker that was killed, for example: the folders say which runs are left
         log.error("the launcher stopped: %s", " ".join(str(error).split()) or type(error).__name__)
     finally:
@@ -189,15 +187,9 @@ def _report(sweep: Sweep) -> int:
     return 1 if failed or unfinished else 0
 
 
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Inside, SIGTERM unwinds like Ctrl-C does, and the command exits with 143."""
-
-    def terminate(signum: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + signum)
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _reraise_interruption(error: BaseException | None) -> None:
+    """Ctrl-C and SIGTERM come out of Hydra's composing as errors of its own."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise error from None
+        error = error.__cause__ or error.__context__

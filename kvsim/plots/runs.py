@@ -162,9 +162,7 @@ def wrapped(label: str, width: int = LABEL_WIDTH) -> str:
 
 
 def central_range(distributions: Sequence[Distribution]) -> tuple[float, float] | None:
-    """Least 0.1 % and greatest 99.9 % quantile of all distributions; None where no logarithmic axis goes from the one to
-    the other.
-    """
+    """Least 0.1 % and greatest 99.9 % quantile of all distributions; None where no logarithmic axis has both."""
     ends = [np.interp((TAIL, 1 - TAIL), part.fraction, part.value) for part in distributions]
     low, high = min(end[0] for end in ends), max(end[1] for end in ends)
     return (float(low), float(high)) if 0 < low < high else None

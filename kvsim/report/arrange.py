@@ -128,7 +128,7 @@ def _differences(identities: Sequence[Identity]) -> list[str]:
     keys = _told(_unequal_keys(identities))
     return [
         f"{UNRECORDED} {identity[UNRECORDED]}"
-        if UNRECORDED in identity
+        if UNRECORDED in keys and UNRECORDED in identity
         else ", ".join(f"{key}={_text(identity.get(key))}" for key in keys if key != UNRECORDED)
         for identity in identities
     ]

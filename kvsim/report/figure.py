@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from kvsim.plots.colours import MEMORY
 from kvsim.plots.data import FloatArray, Legend
+from kvsim.plots.runs import LABEL_WIDTH
 
 Spec = dict[str, Any]
 
@@ -77,6 +80,11 @@ def series_keys(legends: Iterable[Legend]) -> list[Key]:
 def memory_keys(names: Iterable[str]) -> list[Key]:
     """An entry a memory class."""
     return [Key(MEMORY[name].label, "■", MEMORY[name].light, MEMORY[name].dark, "") for name in names]
+
+
+def broken(label: str) -> str:
+    """A label as Plotly reads it, in lines that a phone has room for."""
+    return "<br>".join(map(escape, textwrap.wrap(label, LABEL_WIDTH)))
 
 
 def numbers(values: FloatArray | Sequence[float], digits: int = 6) -> list[float | None]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
-from html import escape
 
 from kvsim.plots.colours import MEMORY
 from kvsim.plots.data import Distribution, Split, Timeline
-from kvsim.plots.runs import LABEL_WIDTH, LABELLED_PERCENT, central_range
+from kvsim.plots.runs import LABELLED_PERCENT, central_range
 from kvsim.report.charts import SHARES, Charts, axis_label, place_text
 from kvsim.report.facts import caption
-from kvsim.report.figure import LOGARITHMIC, Figure, Plot, Spec, dash, memory_keys, numbers, series_keys, spec
+from kvsim.report.figure import LOGARITHMIC, Figure, Plot, Spec, broken, dash, memory_keys, numbers, series_keys, spec
 from kvsim.report.points import Point
 from kvsim.report.samples import LATENCIES
 
@@ -60,7 +58,7 @@ def _split_trace(splits: Sequence[Split], name: str) -> Spec:
         "orientation": "h",
         "name": MEMORY[name].label,
         "legendgroup": MEMORY[name].label,
-        "y": ["<br>".join(map(escape, textwrap.wrap(split.legend.label, LABEL_WIDTH))) for split in splits],
+        "y": [broken(split.legend.label) for split in splits],
         "x": numbers(shares),
         "text": [f"{share:.0f}" if share >= LABELLED_PERCENT else "" for share in shares],
         "textposition": "inside",
@@ -85,12 +83,12 @@ def cdf_figure(charts: Charts) -> Figure:
         }
         plots.append(Plot(f"Cumulative distribution of {name}, a curve a system.", spec(data, layout)))
     legends = [series.legend for series in charts.setting.series]
-    text = f"Completed requests, seeds pooled; the axes leave out 0.1 % on either side. E2EL: arrival to last token. {caption(charts.setting, _points(charts))}"
+    text = "Completed requests, seeds pooled; the axes leave out 0.1 % on either side. E2EL: arrival to last token."
     return Figure(
         title="Distribution of latencies over requests",
         plots=plots,
         keys=series_keys(legends),
-        caption=text,
+        caption=f"{text} {caption(charts.setting, _points(charts))}",
         choices=[place_text(charts.setting, place) for place in places],
         chosen=_first(places, charts),
         choices_label=axis_label(charts.setting),
@@ -156,9 +154,10 @@ def _timeline_plot(timeline: Timeline, top: float) -> Plot:
                 "line": {"width": 1.5, "shape": "hv", "color": legend.style.light, "dash": dashes},
             }
         )
+    title = broken(legend.label)
     layout: Spec = {
-        "title": {"text": legend.label, "x": 0, "xref": "paper", "font": {"size": 14}},
-        "margin": {"t": 34},
+        "title": {"text": title, "x": 0, "xref": "paper", "font": {"size": 14}},
+        "margin": {"t": 34 + 17 * title.count("<br>")},
         "hovermode": "x unified",
         "xaxis": {"title": {"text": "time, s"}, "anchor": "y2"},
         "yaxis": {"title": {"text": "% of the pool"}, "range": [0, 100], "domain": [0.4, 1]},

@@ -136,12 +136,11 @@ def _read(path: Path, names: Sequence[str], optional: Sequence[str] = ()) -> Col
         if not path.is_file():
             raise FileNotFoundError("no such file" if not path.exists() else "no regular file")
         present = pq.read_schema(path).names
+        if missing := [name for name in names if name not in present]:
+            raise OSError(f"no column {', '.join(missing)}")
         table = pq.read_table(path, columns=[*names, *(name for name in optional if name in present)])
         columns = {name: table[name].to_numpy() for name in table.column_names}
-        missing = [name for name in names if name not in columns]
-        if missing:
-            raise KeyError(f"no column {', '.join(missing)}")
-    except (OSError, KeyError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException) as error:
         raise ConfigError(f"cannot read {path}: {' '.join(str(error).split())}") from error
     wrong = [name for name, values in columns.items() if name != "state" and values.dtype.kind not in "iuf"]
     if wrong:

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kvsim.metrics import MEMORY_CLASSES
-from kvsim.plots.colours import MEMORY, SYSTEMS, dark_colours, styles
+from kvsim.plots.colours import MEMORY, SHADES, SYSTEMS, dark_colours, styles, variant_style
 
 PAGES = {"light": "#ffffff", "dark": "#14171c"}
 ALREADY_BUILT = list(SYSTEMS)[:7]
@@ -74,4 +74,13 @@ def test_every_memory_class_has_a_colour() -> None:
 
 
 def test_light_colours_are_keys_to_the_dark_ones() -> None:
-    assert len(dark_colours()) == len(SYSTEMS) + len(MEMORY)
+    assert len(dark_colours()) == len(SHADES) * len(SYSTEMS) + len(MEMORY)
+
+
+def test_variants_of_a_system_differ_and_stand_out() -> None:
+    for style in SYSTEMS.values():
+        variants = [variant_style(style, number) for number in range(12)]
+        assert variants[0] == style
+        assert len({(one.light, one.marker) for one in variants}) == len({one.symbol for one in variants}) == 12
+        assert all(contrast(getattr(one, page), PAGES[page]) >= 3 for one in variants for page in PAGES)
+        assert all(dark_colours()[one.light] == one.dark for one in variants)

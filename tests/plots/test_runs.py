@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 
@@ -47,10 +49,41 @@ def test_bars_add_up() -> None:
     assert [text.get_text() for text in axes.texts] == ["50", "7", "40"]
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("label", ["scheduler.max_num_batched_tokens=2048, " * 4, "y" * 200])
+def test_long_labels_leave_room_for_the_bars(label: str) -> None:
+    shares = {"token_state": 0.5, "reserved": 0.1, "internal": 0.0, "external": 0.4}
+    axes = runs.kv_split([Split(LEGEND._replace(label=f"{index} {label}"), shares) for index in range(16)])
+    axes.figure.savefig(io.BytesIO(), format="png")
+    assert axes.get_window_extent().width > 300
+
+
 def test_cdf() -> None:
     axes = runs.latency_cdf([Distribution(LEGEND, np.array([1.0, 10, 100]), np.array([0, 0.5, 1]))], "TPOT")
     assert axes.lines[0].get_ydata()[-1] == 1
     assert (axes.get_xscale(), axes.get_xlabel()) == ("log", "TPOT, ms")
+
+
+def test_cdf_is_cut_at_its_tails() -> None:
+    values, fraction = np.array([1.0, 10, 100, 1e6]), np.array([0, 0.001, 0.999, 1])
+    axes = runs.latency_cdf([Distribution(LEGEND, values, fraction)], "TPOT")
+    assert axes.get_xlim() == (pytest.approx(10), pytest.approx(100))
+    same = Distribution(LEGEND, np.zeros(2), np.array([0.0, 1]))
+    assert runs.central_range([same]) is None
+
+
+def test_long_legend_stands_below() -> None:
+    many = [curve(1, 2)._replace(legend=LEGEND._replace(label=f"{'long name ' * 9}{index}")) for index in range(9)]
+    axes = runs.batch_size(many, "rate")
+    assert axes.get_legend() is None
+    (legend,) = axes.figure.legends
+    assert len(legend.get_texts()) == 9
+    assert all(text.get_text().count("\n") < runs.LABEL_LINES for text in legend.get_texts())
+
+
+def test_dollars_begin_no_formula() -> None:
+    assert runs.wrapped("$x_{ and $") == r"\$x_{ and \$"
+    assert runs.wrapped("") == ""
 
 
 def test_timelines() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -18,13 +19,14 @@ import pytest
 import yaml
 
 from kvsim import cli
+from kvsim.cli.report import main as report_command
 from kvsim.plots.colours import dark_colours
 from kvsim.report.arrange import arrange
 from kvsim.report.charts import gather, place_text
 from kvsim.report.curve_figures import PARTIAL
-from kvsim.report.facts import facts
-from kvsim.report.page import render
-from kvsim.report.runs import find_runs
+from kvsim.report.facts import facts, headline
+from kvsim.report.page import render, two_lines
+from kvsim.report.runs import FinishedRun, find_runs
 from kvsim.report.write import write_report
 from kvsim.results import RunFolder
 
@@ -178,10 +180,24 @@ def test_same_runs_same_bytes(runs: Path, written: Path, tmp_path: Path) -> None
         assert (tmp_path / "again" / path.relative_to(written.parent)).read_bytes() == path.read_bytes(), path.name
 
 
-def test_path_goes_to_stdout(call: Call, runs: Path) -> None:
-    assert call(runs / "system-orca_max+rate-1+seed-0") == (0, "report.html\n", "")
-    assert Path("report.html").exists()
-    assert Path("figures/kv_split.png").exists()
+def test_page_lies_in_the_folder_given(call: Call, one: Copy) -> None:
+    folder = one("single")
+    assert call(folder) == (0, f"{folder}/report.html\n", "")
+    assert (folder / "report.html").exists()
+    assert (folder / "figures" / "kv_split.png").exists()
+    assert not list(Path().iterdir())
+    assert call(folder, "--json").out.count('"system"') == 1  # a report in it makes no difference
+
+
+def test_page_on_several_folders_lies_in_the_current_one(call: Call, one: Copy) -> None:
+    assert call(one("first"), one("second")).out == "report.html\n"
+    assert {path.name for path in Path().iterdir()} == {"report.html", "report.csv", "report.md", "figures"}
+
+
+def test_help_says_where_the_page_lies(capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.suppress(SystemExit):
+        report_command(["--help"])
+    assert "report.html in DIR; of several DIR, in the current folder" in " ".join(capsys.readouterr().out.split())
 
 
 def test_json_is_the_table(call: Call, runs: Path) -> None:
@@ -198,7 +214,7 @@ def test_lost_runs_are_shown(call: Call, one: Copy) -> None:
     (one("killed") / "status.json").unlink()
     with pytest.raises(RuntimeError), RunFolder(one("failed")):
         raise RuntimeError("<b>out of blocks</b>")
-    reply = call(folder)
+    reply = call(folder, "-o", "report.html")
     assert (reply.code, reply.out) == (0, "report.html\n")
     assert reply.err == "kvsim: left out, and listed on the page: 1 failed, 1 killed\n"
     shown = Page(Path("report.html").read_text())
@@ -240,6 +256,45 @@ def test_run_without_a_rate_has_no_curves(one: Copy) -> None:
     shown = Page(rendered(folder))
     assert "against request rate" not in shown.text
     assert "Distribution of latencies" in shown.text
+
+
+def test_headline_is_short() -> None:
+    names = ("a", "b", "c", "d", "e")
+    labels = {"model": "m", "hardware": "h", "workload": "w", "rate": 2.0, "seed": 0}
+    found = [
+        FinishedRun(
+            f"{name}{size}", Path(), labels | {"system": name}, {"kv.num_blocks": size, "kv.block_size": 16}, "1"
+        )
+        for name in names
+        for size in range(100, 110)
+    ]
+    settings = arrange(found)[0]
+    assert headline(settings) == "a, b, c and 2 more over kv.num_blocks"
+    assert dict(facts(settings))["KV memory"] == "100–109 blocks of 16 tokens"
+    assert dict(facts(settings))["kv.num_blocks"] == "100, 101, …, 109 (10)"
+    assert headline(settings[:1]) == headline(settings)
+    assert headline(arrange(found[:1])[0]) == "a"
+
+
+def test_heading_breaks_in_the_middle() -> None:
+    assert two_lines("KV external and free") == ["KV external", "and free"]
+    assert two_lines("kv.num_blocks") == ["kv.", "num_blocks"]
+    assert two_lines("saturated") == ["saturated"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_long_names_have_room_everywhere(one: Copy, tmp_path: Path) -> None:
+    for index, name in enumerate(("$x" * 300, "$x_{", "y" * 400, "word " * 100)):
+        folder = one(f"long-{index}")
+        (summary,) = json.loads((folder / "summary.json").read_text())
+        (folder / "summary.json").write_text(json.dumps([summary | {"system": name, "workload": name * (index % 2)}]))
+        if index == 2:
+            shutil.rmtree(folder / ".hydra")
+    figures = tmp_path / "figures"
+    write_report([folder.parent], tmp_path / "report.html", figures)
+    names = [path.name for path in figures.iterdir()]
+    assert sum("timeline" in name for name in names) == 4
+    assert all(len(name.encode()) < 255 for name in names)
 
 
 def row_is_marked(html: str) -> bool:

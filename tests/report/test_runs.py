@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -69,12 +70,55 @@ def test_lost_runs_say_why(one: Copy) -> None:
     assert found["killed"].labels["rate"] == 1.0
 
 
-@pytest.mark.parametrize("content", ["[]", "[1]", "{}", '[{"system": 3}]', "\x00", '[{"rate": 1}]'])
+LABELLED = '"system": "a", "model": "m", "hardware": "h", "workload": "w", "rate": 1, "seed": 0'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("[]", "[1]", "{}", '[{"system": 3}]', "\x00", '[{"rate": 1}]', "[" * 100_000),
+        f"[{{{LABELLED.replace('1', 'NaN')}}}]",
+        f"[{{{LABELLED.replace('1', '1e999')}}}]",
+        f"[{{{LABELLED.replace('1', '1' * 400)}}}]",
+        f'[{{{LABELLED}, "p99_ttft_ms": NaN}}]',
+        f'[{{{LABELLED}, "p99_ttft_ms": 1e999}}]',
+        f'[{{{LABELLED}, "p99_ttft_ms": {"1" * 400}}}]',
+        f'[{{{LABELLED}, "p99_ttft_ms": "fast"}}]',
+        f"[{{{LABELLED.replace('0', '[]')}}}]",
+    ],
+    ids=lambda content: content[-30:],
+)
 def test_summary_of_another_shape_is_unreadable(one: Copy, content: str) -> None:
     folder = one("finished").parent
     (one("odd") / "summary.json").write_text(content)
     (lost,) = find_runs([folder])[1]
     assert lost.state == "unreadable"
+
+
+def test_labels_and_numbers_are_a_summary(one: Copy) -> None:
+    (one("bare") / "summary.json").write_text(f"[{{{LABELLED}}}]")
+    assert not find_runs([one("finished").parent])[1]
+
+
+@pytest.mark.parametrize("name", ["summary.json", "status.json", "env.json", "index.json", ".hydra/config.yaml"])
+def test_pipe_is_not_waited_for(one: Copy, name: str) -> None:
+    folder = one("finished").parent
+    file = one("pipe") / name
+    file.unlink(missing_ok=True)
+    os.mkfifo(file)
+    finished, lost = find_runs([folder])
+    harmless = name in ("env.json", "index.json")
+    assert [run.name for run in finished] == ["copies/finished", *["copies/pipe"] * harmless]
+    assert [run.state for run in lost] == ["unreadable"] * (not harmless)
+
+
+@pytest.mark.parametrize("line", ["warmup: .inf", "warmup: [1]", "kv: &a [*a]", "kv: [{1: 2, b: 3}]"])
+def test_configuration_of_another_program_is_unreadable(one: Copy, line: str) -> None:
+    folder = one("finished").parent
+    with (one("odd") / ".hydra" / "config.yaml").open("a") as config:
+        config.write(f"\n{line}\n")
+    finished, lost = find_runs([folder])
+    assert ([run.name for run in finished], [run.state for run in lost]) == (["copies/finished"], ["unreadable"])
 
 
 def test_run_without_saved_configuration_is_taken(one: Copy) -> None:

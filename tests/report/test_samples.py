@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from kvsim.errors import ConfigError
 from kvsim.metrics import MEMORY_CLASSES
 from kvsim.plots.colours import SYSTEMS
 from kvsim.plots.data import Legend
+from kvsim.plots.runs import central_range
 from kvsim.report.runs import find_runs
 from kvsim.report.samples import Steps, distribution, latencies_ms
 
@@ -25,6 +27,29 @@ def test_latencies_are_those_of_the_summary(runs: Path) -> None:
         for name, values in latencies_ms(run).items():
             for metric, q in (("median", 50), ("p90", 90), ("p99", 99)):
                 assert np.percentile(values, q) == pytest.approx(run.summary[f"{metric}_{name.lower()}_ms"], rel=1e-9)
+
+
+def test_tpot_ends_with_the_last_token_where_the_file_has_it(one: Callable[[str], Path]) -> None:
+    run = find_runs([one("batch")])[0][0]
+    rows = {"arrival_s": [20.0], "first_token_s": [21.0], "finished_s": [29.0], "num_output_tokens": [5]}
+    path = run.path / "requests.parquet"
+    pq.write_table(pa.table(rows | {"state": ["completed"]}), path)
+    assert {name: values.tolist() for name, values in latencies_ms(run).items()} == {
+        "TTFT": [1000],
+        "TPOT": [2000],
+        "E2EL": [9000],
+    }
+    pq.write_table(pa.table(rows | {"state": ["completed"], "last_token_s": [25.0]}), path)
+    assert latencies_ms(run)["TPOT"].tolist() == [1000]
+    assert latencies_ms(run)["E2EL"].tolist() == [9000]
+
+
+def test_distribution_knows_where_its_axis_ends() -> None:
+    values = np.append(np.arange(1.0, 10_000), 1e9)
+    found = distribution(LEGEND, values, 50)
+    assert len(found.value) == 50
+    low, high = central_range([found]) or (0, 0)
+    assert (low, high) == (pytest.approx(11, abs=1), pytest.approx(9990, abs=1))
 
 
 def test_distribution_ends_with_the_extremes() -> None:
@@ -97,4 +122,21 @@ def test_broken_file_is_named(one: Callable[[str], Path]) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*broken/requests\.parquet"):
         latencies_ms(run)
     with pytest.raises(ConfigError, match=r"cannot read .*broken/steps\.parquet: no such file"):
+        Steps(run)
+    os.mkfifo(folder / "steps.parquet")
+    with pytest.raises(ConfigError, match=r"steps\.parquet: no regular file"):
+        Steps(run)
+
+
+def test_file_of_another_shape_is_named(one: Callable[[str], Path]) -> None:
+    run = find_runs([one("odd")])[0][0]
+    names = ("arrival_s", "first_token_s", "finished_s", "num_output_tokens", "state")
+    pq.write_table(pa.table({name: ["text"] for name in names}), run.path / "requests.parquet")
+    with pytest.raises(ConfigError, match="arrival_s, .* has no numbers"):
+        latencies_ms(run)
+    pq.write_table(pa.table({"state": ["completed"]}), run.path / "requests.parquet")
+    with pytest.raises(ConfigError, match="no column arrival_s"):
+        latencies_ms(run)
+    pq.write_table(pa.table({name: [1] for name in MEMORY_CLASSES}), run.path / "memory.parquet")
+    with pytest.raises(ConfigError, match=r"memory\.parquet: it has not a row for every step"):
         Steps(run)

@@ -17,7 +17,7 @@ function theme() {
     hoverlabel: { bgcolor: colour("--page"), bordercolor: colour("--line"), font: { color: colour("--text") } },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
     modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--muted"), activecolor: colour("--text") },
-    margin: { l: 50, r: 12, t: 12, b: 44 }, xaxis: axis, yaxis: axis, yaxis2: axis,
+    margin: { l: 50, r: 12, t: 12, b: 50 }, xaxis: axis, yaxis: axis, yaxis2: axis,
   };
 }
 
