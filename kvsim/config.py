@@ -19,6 +19,7 @@ from hydra.utils import instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from kvsim.errors import ConfigError
+from kvsim.units import MAX_SECONDS, NS_PER_S
 
 if TYPE_CHECKING:
     from kvsim.latency import SLO
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NANOSECONDS = 1_000_000_000
 LEAST_STEP_TOKENS = 2560
 """A pool leaves room for the activations of a step of at least so many tokens, so that systems with smaller or no
 budgets are compared on the same pool, as in the vLLM paper's artifact."""
@@ -180,8 +180,8 @@ def build(cfg: DictConfig, choices: Mapping[str, str] | None = None) -> Run:
         executor=executor,
         outcomes=outcomes,
         pool_tokens=num_blocks * block_size,
-        warmup_ns=round(cfg.warmup * NANOSECONDS),
-        duration_ns=None if cfg.duration is None else round(cfg.duration * NANOSECONDS),
+        warmup_ns=round(cfg.warmup * NS_PER_S),
+        duration_ns=None if cfg.duration is None else round(cfg.duration * NS_PER_S),
         slo=slo,
         **cfg.engine,
     )
@@ -189,10 +189,12 @@ def build(cfg: DictConfig, choices: Mapping[str, str] | None = None) -> Run:
 
 def _check_window(cfg: DictConfig) -> None:
     duration, warmup = cfg.duration, cfg.warmup
-    if duration is not None and not (math.isfinite(duration) and 0 < duration <= 1e9):
-        raise ConfigError(f"duration={duration:g}: must be above 0 and at most 1e9 s; give for example duration=600")
-    if not (math.isfinite(warmup) and 0 <= warmup <= 1e9):
-        raise ConfigError(f"warmup={warmup:g}: must be from 0 to 1e9 s; give for example warmup=60")
+    if duration is not None and not (math.isfinite(duration) and 0 < duration <= MAX_SECONDS):
+        raise ConfigError(
+            f"duration={duration:g}: must be above 0 and at most {MAX_SECONDS:g} s; give for example duration=600"
+        )
+    if not (math.isfinite(warmup) and 0 <= warmup <= MAX_SECONDS):
+        raise ConfigError(f"warmup={warmup:g}: must be from 0 to {MAX_SECONDS:g} s; give for example warmup=60")
     if duration is not None and warmup >= duration:
         raise ConfigError(f"warmup={warmup:g}: must be below duration={duration:g} s; lower it or lengthen the run")
     if duration is None and not cfg.engine.drain:

@@ -9,6 +9,7 @@ import numpy as np
 from kvsim.errors import ConfigError, InvariantError
 from kvsim.plan import IntArray, StepPlan, StepResult
 from kvsim.protocols import CostModel
+from kvsim.units import NS_PER_S
 from kvsim.workload.outcomes import Outcomes
 
 
@@ -118,7 +119,7 @@ class ReplayExecutor:
             raise ConfigError(
                 f"executor.path={str(path)!r}: no readable steps.parquet in it; name a run folder"
             ) from error
-        return cls(np.rint(seconds * 1e9).astype(np.int64), outcomes)
+        return cls(np.rint(seconds * NS_PER_S).astype(np.int64), outcomes)
 
     def execute(self, plan: StepPlan, now: int, max_repeats: int, until: int) -> StepResult:
         """The recorded durations from the plan's step on, as many as start before `until`."""

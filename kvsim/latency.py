@@ -9,12 +9,10 @@ from numpy.typing import NDArray
 
 from kvsim.errors import InvariantError
 from kvsim.plan import IntArray
+from kvsim.units import NS_PER_MS, NS_PER_S
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
-
-NS_PER_MS = 1e6
-NS_PER_S = 1e9
 
 
 class RequestColumns(NamedTuple):

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from kvsim.errors import ConfigError, InvariantError
-from kvsim.latency import NO_SLO, NS_PER_S, SLO, BoolArray, Latencies, RequestColumns, Stalls, measure
+from kvsim.latency import NO_SLO, SLO, BoolArray, Latencies, RequestColumns, Stalls, measure
 from kvsim.plan import UNBOUNDED, IntArray
 from kvsim.request import Status
+from kvsim.units import NS_PER_S
 
 MEMORY_CLASSES = (
     "token_state",

@@ -10,6 +10,7 @@ from typing import TextIO
 
 from kvsim.plan import StepPlan, StepResult
 from kvsim.protocols import Executor
+from kvsim.units import NS_PER_S
 
 INTERVAL_S = 0.1
 BAR_INTERVAL_S = 0.5
@@ -34,7 +35,7 @@ class ProgressExecutor:
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + INTERVAL_S
             queues = f"{plan.num_running} running, {plan.num_waiting} waiting"
-            self._stream.write(f"{CLEAR_LINE}simulated {now / 1e9:.0f} s, step {plan.step}: {queues}")
+            self._stream.write(f"{CLEAR_LINE}simulated {now / NS_PER_S:.0f} s, step {plan.step}: {queues}")
             self._stream.flush()
         return self._executor.execute(plan, now, max_repeats, until)
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 import kvsim
 from kvsim.errors import ConfigError
 from kvsim.plan import IntArray
+from kvsim.units import NS_PER_S
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -292,7 +293,7 @@ class PlanLog:
         """Append step `step`: the tokens each request was given, in plan order, who was preempted and who finished."""
         line = {
             "step": step,
-            "start_s": start_ns / 1e9,
+            "start_s": start_ns / NS_PER_S,
             "scheduled": np.column_stack((request_ids, num_tokens)).tolist(),
             "preempted": list(preempted),
             "finished": list(finished),

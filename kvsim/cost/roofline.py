@@ -9,8 +9,8 @@ import numpy as np
 from kvsim.errors import ConfigError, InvariantError
 from kvsim.plan import IntArray, StepPlan
 from kvsim.specs import HardwareSpec, ModelSpec, check_real
+from kvsim.units import NS_PER_S
 
-NS = 1e9
 US = 1e3
 
 
@@ -83,11 +83,11 @@ class RooflineCost:
         check_real("cost.launch_us_per_layer", launch_us_per_layer, 0.0, 1e9)
         check_real("cost.allreduce_hop_us", allreduce_hop_us, 0.0, 1e9)
         gpus, layers = hardware.tensor_parallel, model.num_layers
-        read_ns = NS / (hardware.memory_bandwidth * efficiency.gemm_memory)
-        flop_ns = NS / (hardware.peak_flops * efficiency.gemm_compute)
-        kv_byte_ns = NS / (hardware.memory_bandwidth * efficiency.attention_memory)
+        read_ns = NS_PER_S / (hardware.memory_bandwidth * efficiency.gemm_memory)
+        flop_ns = NS_PER_S / (hardware.peak_flops * efficiency.gemm_compute)
+        kv_byte_ns = NS_PER_S / (hardware.memory_bandwidth * efficiency.attention_memory)
         # Data sheets add both directions of a link; a ring sends and receives at once.
-        link_byte_ns = NS / (hardware.interconnect_bandwidth / 2 * efficiency.interconnect)
+        link_byte_ns = NS_PER_S / (hardware.interconnect_bandwidth / 2 * efficiency.interconnect)
 
         layer_weights = layers * model.layer_parameters / gpus
         head_weights = model.head_parameters / gpus

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvsim.latency import NS_PER_S, FloatArray, RequestColumns
+from kvsim.latency import FloatArray, RequestColumns
 from kvsim.metrics import MEMORY_CLASSES
 from kvsim.plan import IntArray
 from kvsim.record.steps import Columns
 from kvsim.request import Status
 from kvsim.results import Kind, RunFolder
+from kvsim.units import NS_PER_S
 
 _STEP_COUNTS = (
     "num_seqs",

@@ -7,6 +7,7 @@ from typing import Protocol
 from kvsim.plan import BlockTable, IntArray, StepPlan
 from kvsim.request import Sequence
 from kvsim.results import ParquetStream, PlanLog
+from kvsim.units import NS_PER_S
 
 
 class Observer(Protocol):
@@ -84,8 +85,8 @@ class BlockObserver:
             self._stream.write(
                 {
                     "block": blocks,
-                    "start_s": [start / 1e9 for start in starts],
-                    "end_s": [now / 1e9] * len(blocks),
+                    "start_s": [start / NS_PER_S for start in starts],
+                    "end_s": [now / NS_PER_S] * len(blocks),
                     "owner": [seq_id] * len(blocks),
                 }
             )

@@ -18,7 +18,7 @@ Spec = dict[str, Any]
 
 DASHES = ("solid", "dash", "dashdot", "longdash", "longdashdot")
 """Of variants; dotted is another metric."""
-LOGARITHMIC: Spec = {"type": "log", "tickformat": ",~g", "nticks": 4}
+LOGARITHMIC: Spec = {"type": "log", "tickformat": ",.9~g", "nticks": 3}
 """An axis: where it is dense only decades have ticks, and the others are labelled in full."""
 GLYPHS = {
     "circle": "●", "square": "■", "diamond": "◆", "triangle-up": "▲", "triangle-down": "▼", "triangle-left": "◀",

@@ -78,7 +78,7 @@ def cdf_figure(charts: Charts) -> Figure:
         bounds = central_range([part for place in places for part in charts.distributions[place][name]])
         shown = {"range": [math.log10(bound) for bound in bounds]} if bounds else {}
         layout = {
-            "xaxis": {"title": {"text": f"{name}, ms"}} | LOGARITHMIC | {"nticks": 3} | shown,
+            "xaxis": {"title": {"text": f"{name}, ms"}} | LOGARITHMIC | shown,
             "yaxis": {"title": {"text": "fraction of requests"}, "range": [0, 1.01]},
         }
         plots.append(Plot(f"Cumulative distribution of {name}, a curve a system.", spec(data, layout)))

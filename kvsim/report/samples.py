@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvsim.errors import ConfigError
-from kvsim.latency import NS_PER_MS, NS_PER_S
 from kvsim.metrics import MEMORY_CLASSES
 from kvsim.plots.colours import MEMORY
 from kvsim.plots.data import Distribution, FloatArray, Legend, Timeline
 from kvsim.plots.runs import TAIL
 from kvsim.report.runs import FinishedRun
 from kvsim.request import Status
+from kvsim.units import NS_PER_MS, NS_PER_S
 
 IntArray = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]

@@ -6,7 +6,7 @@ import numpy as np
 
 from kvsim.errors import ConfigError
 from kvsim.plan import UNBOUNDED, IntArray
-from kvsim.workload.base import NANOSECONDS
+from kvsim.units import NS_PER_S
 from kvsim.workload.checks import check_choice, check_number
 
 PROCESSES = ("poisson", "gamma", "constant", "all_at_once")
@@ -42,7 +42,7 @@ class ArrivalProcess:
             )
         else:
             per_second = check_number("rate", rate, MIN_RATE, MAX_RATE, "give requests per second, for example rate=2")
-            self._gap_ns = NANOSECONDS / per_second
+            self._gap_ns = NS_PER_S / per_second
         self._cv = check_number("workload.cv", cv, 1e-3, 100.0, "give for example workload.cv=1")
         self._rng = rng
         self._elapsed = 0.0

@@ -11,10 +11,9 @@ import numpy as np
 from kvsim.plan import UNBOUNDED, IntArray
 from kvsim.protocols import Arrival
 from kvsim.request import Request
+from kvsim.units import MAX_SECONDS, NS_PER_S
 from kvsim.workload.checks import check_integer, check_number
 
-NANOSECONDS = 1_000_000_000
-MAX_SECONDS = 1e9
 MAX_REQUESTS = 1_000_000_000
 MAX_TOKENS = 10_000_000
 """Longest prompt or output a workload may hold, in tokens."""
@@ -45,7 +44,7 @@ class Limits:
         self.num_requests = UNBOUNDED
         if duration is not None:
             seconds = check_number("duration", duration, 1e-9, MAX_SECONDS, "give seconds, for example duration=600")
-            self.end_ns = round(seconds * NANOSECONDS)
+            self.end_ns = round(seconds * NS_PER_S)
         if num_requests is not None:
             remedy = "give for example num_requests=1000"
             self.num_requests = check_integer("num_requests", num_requests, 1, MAX_REQUESTS, remedy)

@@ -8,8 +8,9 @@ import numpy as np
 
 from kvsim.errors import ConfigError
 from kvsim.streams import stream
+from kvsim.units import MAX_SECONDS
 from kvsim.workload.arrivals import ArrivalProcess
-from kvsim.workload.base import MAX_SECONDS, Block, BlockWorkload, Limits
+from kvsim.workload.base import Block, BlockWorkload, Limits
 from kvsim.workload.lengths import LengthModel
 
 BLOCK = 4096

@@ -12,8 +12,9 @@ import numpy as np
 from kvsim.errors import ConfigError, TraceError
 from kvsim.plan import IntArray
 from kvsim.streams import stream
+from kvsim.units import MAX_SECONDS, NS_PER_S
 from kvsim.workload.arrivals import MAX_RATE, MIN_RATE, PROCESSES, ArrivalProcess
-from kvsim.workload.base import MAX_SECONDS, NANOSECONDS, Block, BlockWorkload, Limits
+from kvsim.workload.base import Block, BlockWorkload, Limits
 from kvsim.workload.checks import check_choice, check_integer, check_number, shown
 from kvsim.workload.expanded import MAX_BYTES
 from kvsim.workload.formats.source import TraceSource
@@ -116,8 +117,8 @@ def _rescale(times: IntArray, rate: float, path: str) -> IntArray:
         raise TraceError(
             f"{path}: all rows arrive at one instant, so they cannot be rescaled to a rate; use workload.arrivals"
         )
-    scaled = times.astype(np.float64) * (len(times) / rate * NANOSECONDS / span)
-    if scaled[-1] > MAX_SECONDS * NANOSECONDS:
+    scaled = times.astype(np.float64) * (len(times) / rate * NS_PER_S / span)
+    if scaled[-1] > MAX_SECONDS * NS_PER_S:
         raise ConfigError(f"rate={rate!r}: the trace would last more than {MAX_SECONDS:g} s; raise the rate")
     return np.rint(scaled).astype(np.int64)
 

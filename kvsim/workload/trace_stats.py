@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvsim.plan import IntArray
-from kvsim.workload.base import NANOSECONDS
+from kvsim.units import NS_PER_S
 from kvsim.workload.formats.row import Row
 
 PERCENTILES = (10, 50, 90, 99)
@@ -97,7 +97,7 @@ class TraceStats:
         span = rate = burstiness = None
         if self.arrivals_ns is not None:
             gaps = np.diff(self.arrivals_ns)
-            span = float(gaps.sum() / NANOSECONDS)
+            span = float(gaps.sum() / NS_PER_S)
             if span > 0:
                 rate = len(self.arrivals_ns) / span
                 burstiness = float(gaps.std() / gaps.mean())

@@ -48,7 +48,8 @@ for (const key of document.querySelectorAll(".keys button")) {
 inTheDark.addEventListener("change", () => sources.forEach(draw));
 sources.forEach(draw);
 // whatever changes the width: a window, a phone that turns, a sheet of paper
-const widths = new ResizeObserver((entries) => entries.forEach(({ target }) => Plotly.Plots.resize(target)));
+const fit = (plot) => Plotly.relayout(plot, { width: plot.clientWidth, height: plot.clientHeight });
+const widths = new ResizeObserver((entries) => entries.forEach(({ target }) => fit(target)));
 for (const plot of document.querySelectorAll(".plot")) widths.observe(plot);
 for (const scroll of document.querySelectorAll(".scroll")) {
   const tell = () => scroll.classList.toggle("more", scroll.scrollLeft + scroll.clientWidth < scroll.scrollWidth - 1);

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import ClassVar
 
-from kvsim.workload.base import MAX_SECONDS, NANOSECONDS
+from kvsim.units import MAX_SECONDS, NS_PER_S
 from kvsim.workload.formats.base import Format
 from kvsim.workload.formats.fields import Fields, present, tokens
 from kvsim.workload.formats.row import ARRIVAL, Row, RowError
@@ -36,7 +36,7 @@ class Azure(Format):
         stamp = None if value is None or str(value) in NO_TIME else _nanoseconds(str(value))
         if stamp is not None and self.origin_ns is not None:
             stamp -= self.origin_ns
-            if stamp > MAX_SECONDS * NANOSECONDS:
+            if stamp > MAX_SECONDS * NS_PER_S:
                 raise RowError(f"is more than {MAX_SECONDS:.0f} s after the earliest", TIME, value)
         return (Row(stamp, tokens(fields, CONTEXT), tokens(fields, GENERATED)),)
 
@@ -51,7 +51,7 @@ def _nanoseconds(value: str) -> int:
         seconds = _seconds(whole, zone or "+00:00")
     except ValueError:
         raise RowError("is not a timestamp such as 2023-11-16 18:15:46.6805900", TIME, value) from None
-    return seconds * NANOSECONDS + int((fraction or "").ljust(9, "0"))
+    return seconds * NS_PER_S + int((fraction or "").ljust(9, "0"))
 
 
 @lru_cache(maxsize=64)

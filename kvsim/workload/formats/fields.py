@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kvsim.workload.base import MAX_SECONDS, MAX_TOKENS, NANOSECONDS
+from kvsim.units import MAX_SECONDS, NS_PER_S
+from kvsim.workload.base import MAX_TOKENS
 from kvsim.workload.formats.row import RowError
 
 Fields = Mapping[str, object]
@@ -41,9 +42,9 @@ def integer(fields: Fields, name: str, low: int = 0, high: int = MAX_INTEGER) ->
     return int(number(fields, name, low, high, whole=True))
 
 
-def instant(fields: Fields, name: str, unit_ns: int = NANOSECONDS) -> int:
+def instant(fields: Fields, name: str, unit_ns: int = NS_PER_S) -> int:
     """An instant in ns from a number of units."""
-    return round(number(fields, name, 0, MAX_SECONDS * NANOSECONDS / unit_ns, whole=False) * unit_ns)
+    return round(number(fields, name, 0, MAX_SECONDS * NS_PER_S / unit_ns, whole=False) * unit_ns)
 
 
 def text(fields: Fields, name: str) -> str:

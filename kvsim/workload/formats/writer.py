@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from kvsim.errors import ConfigError
-from kvsim.workload.base import NANOSECONDS
+from kvsim.units import NS_PER_S
 from kvsim.workload.formats.row import ARRIVAL, COLUMNS, Row
 
 ROW_GROUP = 32_768
@@ -86,7 +86,7 @@ def _write_csv(file: IO[bytes], rows: Iterable[Row], columns: Sequence[str]) -> 
 
 def _seconds(instant_ns: int | None) -> float | None:
     """Seconds that read back as the same ns up to 2**53 ns, 104 days."""
-    return None if instant_ns is None else instant_ns / NANOSECONDS
+    return None if instant_ns is None else instant_ns / NS_PER_S
 
 
 def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
