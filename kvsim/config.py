@@ -18,6 +18,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from kvsim.checks import check_integer
 from kvsim.errors import ConfigError
 from kvsim.units import MAX_SECONDS, NS_PER_S
 
@@ -237,8 +238,7 @@ def _num_blocks(cfg: DictConfig, model: ModelSpec, hardware: HardwareSpec) -> in
     if num_blocks is None:
         budget = OmegaConf.select(cfg, "scheduler.max_num_batched_tokens") or 0
         return num_kv_blocks(model, hardware, block_size, max(budget, LEAST_STEP_TOKENS))
-    if not 1 <= num_blocks <= MAX_BLOCKS:
-        raise ConfigError(f"kv.num_blocks={num_blocks}: must be from 1 to {MAX_BLOCKS}; give for example 983")
+    check_integer("kv.num_blocks", num_blocks, high=MAX_BLOCKS)
     _warn_if_too_large(num_blocks * block_size, model, hardware)
     return int(num_blocks)
 
@@ -289,12 +289,8 @@ def _asked_length(cfg: DictConfig, model: ModelSpec) -> int:
     asked = OmegaConf.select(cfg, "scheduler.max_model_len")
     if asked is None:
         return model.max_model_len
-    if isinstance(asked, bool) or not isinstance(asked, int) or not 2 <= asked <= model.max_model_len:
-        raise ConfigError(
-            f"scheduler.max_model_len={asked!r}: must be a whole number from 2 to {model.max_model_len}, "
-            f"the limit of {model.name}; change it, or model.max_model_len"
-        )
-    return asked
+    limit = f"the limit is {model.name}'s, model.max_model_len"
+    return check_integer("scheduler.max_model_len", asked, 2, model.max_model_len, limit)
 
 
 def _make(cfg: DictConfig, group: str, **available: object) -> Any:

@@ -8,24 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from kvsim.checks import check_integer, check_number
 from kvsim.errors import ConfigError
 
 GIB = 1 << 30
 HF_FAMILIES = ("opt", "llama", "mistral", "qwen2")
 OPT_POSITION_OFFSET = 2  # OPT's position table starts with two rows that no token uses
-
-
-def check_whole(name: str, value: object, least: int = 1, most: int = 10**9) -> None:
-    """Raise ConfigError unless `value` is an int (not a bool) in [least, most]."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigError(f"{name}={value!r} must be a whole number from {least} to {most}")
-
-
-def check_real(name: str, value: object, least: float, most: float) -> None:
-    """Raise ConfigError unless `value` is a finite number (not a bool) in [least, most]."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not least <= value <= most:  # type: ignore[operator]  # NaN fails the comparison
-        raise ConfigError(f"{name}={value!r} must be a number from {least:g} to {most:g}")
 
 
 @dataclass(frozen=True)
@@ -68,14 +56,14 @@ class ModelSpec:
         if self.architecture not in ("opt", "llama"):
             raise ConfigError(f"model.architecture={self.architecture!r} must be opt or llama")
         for field in ("num_layers", "num_heads", "num_kv_heads", "head_dim"):
-            check_whole(f"model.{field}", getattr(self, field), most=10**5)
+            check_integer(f"model.{field}", getattr(self, field), high=10**5)
         for field in ("hidden_size", "ffn_size", "vocab_size", "max_model_len"):
-            check_whole(f"model.{field}", getattr(self, field))
+            check_integer(f"model.{field}", getattr(self, field))
         for field in ("tied_embeddings", "qkv_bias", "output_bias", "mlp_bias"):
             if not isinstance(getattr(self, field), bool):
                 raise ConfigError(f"model.{field}={getattr(self, field)!r} must be true or false")
-        check_whole("model.num_position_embeddings", self.num_position_embeddings, least=0)
-        check_whole("model.dtype_bytes", self.dtype_bytes, most=8)
+        check_integer("model.num_position_embeddings", self.num_position_embeddings, low=0)
+        check_integer("model.dtype_bytes", self.dtype_bytes, high=8)
         if self.num_heads % self.num_kv_heads:
             raise ConfigError(
                 f"model.num_kv_heads={self.num_kv_heads} must divide model.num_heads={self.num_heads} ({self.name})"
@@ -186,9 +174,9 @@ class ModelSpec:
 def _common_shape(config: dict[str, Any]) -> dict[str, Any]:
     """Fields that all families name alike."""
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
-    check_whole("hidden_size", hidden)
-    check_whole("num_attention_heads", heads)
-    check_whole("max_position_embeddings", config["max_position_embeddings"])
+    check_integer("hidden_size", hidden)
+    check_integer("num_attention_heads", heads)
+    check_integer("max_position_embeddings", config["max_position_embeddings"])
     head_dim = config.get("head_dim")
     if head_dim is None and hidden % heads:
         raise ConfigError(f"num_attention_heads={heads} must divide hidden_size={hidden} where head_dim is not given")
@@ -225,7 +213,7 @@ def _llama_shape(config: dict[str, Any], kind: str) -> dict[str, Any]:
     shape, length = _common_shape(config), config["max_position_embeddings"]
     window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
     window = length if window is None else window
-    check_whole("sliding_window", window)
+    check_integer("sliding_window", window)
     bias = config.get("attention_bias", False)
     return shape | {
         "architecture": "llama",
@@ -282,13 +270,13 @@ class HardwareSpec:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise ConfigError(f"hardware.name={self.name!r} must be a non-empty text")
-        check_whole("hardware.memory_bytes", self.memory_bytes, most=10**15)
-        check_real("hardware.memory_bandwidth", self.memory_bandwidth, 1e6, 1e15)
-        check_real("hardware.peak_flops", self.peak_flops, 1e6, 1e18)
-        check_real("hardware.interconnect_bandwidth", self.interconnect_bandwidth, 1e6, 1e15)
-        check_whole("hardware.tensor_parallel", self.tensor_parallel, most=1024)
-        check_real("hardware.memory_utilization", self.memory_utilization, 0.01, 1.0)
-        check_whole("hardware.workspace_bytes", self.workspace_bytes, least=0, most=10**15)
+        check_integer("hardware.memory_bytes", self.memory_bytes, high=10**15)
+        check_number("hardware.memory_bandwidth", self.memory_bandwidth, 1e6, 1e15)
+        check_number("hardware.peak_flops", self.peak_flops, 1e6, 1e18)
+        check_number("hardware.interconnect_bandwidth", self.interconnect_bandwidth, 1e6, 1e15)
+        check_integer("hardware.tensor_parallel", self.tensor_parallel, high=1024)
+        check_number("hardware.memory_utilization", self.memory_utilization, 0.01, 1.0)
+        check_integer("hardware.workspace_bytes", self.workspace_bytes, low=0, high=10**15)
 
 
 def num_kv_blocks(model: ModelSpec, hardware: HardwareSpec, block_size: int, max_num_batched_tokens: int) -> int:
@@ -304,8 +292,8 @@ def num_kv_blocks(model: ModelSpec, hardware: HardwareSpec, block_size: int, max
     Raises:
         ConfigError: not a single block fits, or the heads cannot be split.
     """
-    check_whole("kv.block_size", block_size)
-    check_whole("scheduler.max_num_batched_tokens", max_num_batched_tokens)
+    check_integer("kv.block_size", block_size)
+    check_integer("scheduler.max_num_batched_tokens", max_num_batched_tokens)
     gpus, tokens = hardware.tensor_parallel, max_num_batched_tokens
     block_bytes = block_size * model.kv_bytes_per_gpu(gpus)
     qkv_width = (model.num_heads + 2 * model.num_kv_heads) * model.head_dim

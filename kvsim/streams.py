@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kvsim.checks import check_integer
 from kvsim.errors import ConfigError
 
 STREAMS = ("arrivals", "lengths", "sampling", "beams", "think_time")
@@ -18,8 +19,7 @@ def stream(seed: int, name: str) -> np.random.Generator:
     Raises:
         ConfigError: unknown name, or a seed that is not an integer in [0, 2**63).
     """
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < SEED_LIMIT:
-        raise ConfigError(f"seed={seed!r}: must be an integer from 0 to 2**63 - 1; give for example seed=0")
+    check_integer("seed", seed, 0, SEED_LIMIT - 1)
     if name not in STREAMS:
         raise ConfigError(f"random stream {name!r} does not exist; there are {', '.join(STREAMS)}")
     return np.random.default_rng(np.random.SeedSequence(seed).spawn(len(STREAMS))[STREAMS.index(name)])

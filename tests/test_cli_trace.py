@@ -194,7 +194,7 @@ BAD_INPUT = [
     (["synth", "-o", "x.csv", "--rate", "1"], "one of the arguments --num-requests --duration is required"),
     (["synth", "-o", "x.csv", "--rate", "1", "--num-requests", "1", "--duration", "1"], "not allowed with argument"),
     (["synth", "-o", "x.csv", "--num-requests", "1"], "--rate is not given: poisson arrivals need requests a second"),
-    (["synth", "-o", "x.csv", "--num-requests", "0", "--rate", "1"], "num_requests=0: must be an integer from 1"),
+    (["synth", "-o", "x.csv", "--num-requests", "0", "--rate", "1"], "num_requests=0: must be a whole number from 1"),
     (["synth", "-o", "x.csv", "--num-requests", "1", "--rate", "nan"], "rate=nan: must be a number from"),
     (["synth", "-o", "x.csv", "--num-requests", "1", "--rate", "1", "--seed", "-1"], "seed=-1"),
     (["synth", "-o", "x.csv", "--duration", "1e-9", "--rate", "1"], "x.csv: would have no rows"),

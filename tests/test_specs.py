@@ -219,7 +219,7 @@ def test_explicit_head_dim(tmp_path: Path) -> None:
     [
         ({"model_type": "gemma2"}, "model_type 'gemma2' is not supported; supported are opt, llama, mistral, qwen2"),
         ({"quantization_config": {"bits": 4}}, "quantized"),
-        ({"hidden_size": "4096"}, "hidden_size='4096' must be a whole number"),
+        ({"hidden_size": "4096"}, "hidden_size='4096': must be a whole number"),
         ({"num_attention_heads": 0}, "num_attention_heads=0"),
         ({"num_attention_heads": 33}, "must divide hidden_size=4096"),
         ({"sliding_window": "long"}, "sliding_window='long'"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from kvsim.checks import check_number
 from kvsim.plan import IntArray, StepPlan
-from kvsim.specs import check_real
 
 
 class ConstantCost:
@@ -16,7 +16,7 @@ class ConstantCost:
     """
 
     def __init__(self, seconds: float) -> None:
-        check_real("cost.seconds", seconds, 1e-9, 1e6)
+        check_number("cost.seconds", seconds, 1e-9, 1e6)
         self._step_ns = round(seconds * 1e9)
 
     def decode_run(self, plan: StepPlan, repeats: int) -> IntArray:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from kvsim.checks import check_number
 from kvsim.errors import ConfigError, InvariantError
 from kvsim.plan import IntArray, StepPlan
-from kvsim.specs import HardwareSpec, ModelSpec, check_real
+from kvsim.specs import HardwareSpec, ModelSpec
 from kvsim.units import NS_PER_S
 
 US = 1e3
@@ -32,7 +33,7 @@ class Efficiency:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            check_real(f"cost.efficiency.{field.name}", getattr(self, field.name), 0.001, 1.0)
+            check_number(f"cost.efficiency.{field.name}", getattr(self, field.name), 0.001, 1.0)
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ class Host:
     overlap: bool
 
     def __post_init__(self) -> None:
-        check_real("cost.host.fixed_us", self.fixed_us, 0.0, 1e9)
-        check_real("cost.host.per_sequence_us", self.per_sequence_us, 0.0, 1e9)
+        check_number("cost.host.fixed_us", self.fixed_us, 0.0, 1e9)
+        check_number("cost.host.per_sequence_us", self.per_sequence_us, 0.0, 1e9)
         if not isinstance(self.overlap, bool):
             raise ConfigError(f"cost.host.overlap={self.overlap!r} must be true or false")
 
@@ -80,8 +81,8 @@ class RooflineCost:
         launch_us_per_layer: float,
         allreduce_hop_us: float,
     ) -> None:
-        check_real("cost.launch_us_per_layer", launch_us_per_layer, 0.0, 1e9)
-        check_real("cost.allreduce_hop_us", allreduce_hop_us, 0.0, 1e9)
+        check_number("cost.launch_us_per_layer", launch_us_per_layer, 0.0, 1e9)
+        check_number("cost.allreduce_hop_us", allreduce_hop_us, 0.0, 1e9)
         gpus, layers = hardware.tensor_parallel, model.num_layers
         read_ns = NS_PER_S / (hardware.memory_bandwidth * efficiency.gemm_memory)
         flop_ns = NS_PER_S / (hardware.peak_flops * efficiency.gemm_compute)

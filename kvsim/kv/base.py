@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from kvsim.checks import check_integer
 from kvsim.errors import ConfigError, InvariantError
 from kvsim.plan import BlockTable, IntArray, PoolUsage
 
@@ -34,12 +35,8 @@ class AllocatorBase:
 
     def __init__(self, num_blocks: int, block_size: int, *, max_model_len: int) -> None:
         check_block_size(block_size)
-        if isinstance(num_blocks, bool) or not isinstance(num_blocks, int) or not 1 <= num_blocks <= MAX_BLOCKS:
-            raise ConfigError(
-                f"the KV pool has {num_blocks!r} blocks: it needs 1 to {MAX_BLOCKS}; change kv.num_blocks"
-            )
-        if isinstance(max_model_len, bool) or not isinstance(max_model_len, int) or max_model_len < 1:
-            raise ConfigError(f"max_model_len={max_model_len!r}: must be a whole number of at least 1; raise it")
+        check_integer("kv.num_blocks", num_blocks, high=MAX_BLOCKS)
+        check_integer("max_model_len", max_model_len)
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.max_model_len = max_model_len

@@ -7,7 +7,8 @@ from collections import deque
 
 import numpy as np
 
-from kvsim.errors import ConfigError, InvariantError
+from kvsim.checks import check_integer
+from kvsim.errors import InvariantError
 from kvsim.plan import NO_ROWS, UNBOUNDED, IntArray, StepPlan, StepResult, ones
 from kvsim.protocols import Admission, KVAllocator
 from kvsim.request import Request, Sequence
@@ -22,11 +23,7 @@ def cap(name: str, value: int | None) -> int:
     Raises:
         ConfigError: no whole number of at least 1.
     """
-    if value is None:
-        return UNBOUNDED
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"scheduler.{name}={value!r}: must be a whole number of at least 1, or null for no limit")
-    return value
+    return UNBOUNDED if value is None else check_integer(f"scheduler.{name}", value, remedy="null is no limit")
 
 
 class SchedulerBase(ABC):

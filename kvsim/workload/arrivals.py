@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from kvsim.checks import check_choice, check_number
 from kvsim.errors import ConfigError
 from kvsim.plan import UNBOUNDED, IntArray
 from kvsim.units import NS_PER_S
-from kvsim.workload.checks import check_choice, check_number
 
 PROCESSES = ("poisson", "gamma", "constant", "all_at_once")
 MIN_RATE, MAX_RATE = 1e-6, 1e6

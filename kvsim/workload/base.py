@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kvsim.checks import check_integer, check_number
 from kvsim.plan import UNBOUNDED, IntArray
 from kvsim.protocols import Arrival
 from kvsim.request import Request
 from kvsim.units import MAX_SECONDS, NS_PER_S
-from kvsim.workload.checks import check_integer, check_number
 
 MAX_REQUESTS = 1_000_000_000
 MAX_TOKENS = 10_000_000

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kvsim.checks import check_choice, check_number
 from kvsim.plan import IntArray
 from kvsim.workload.base import MAX_TOKENS
-from kvsim.workload.checks import check_choice, check_number
 
 FloatArray = NDArray[np.float64]
 

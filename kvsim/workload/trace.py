@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
+from kvsim.checks import check_choice, check_integer, check_number, shown
 from kvsim.errors import ConfigError, TraceError
 from kvsim.plan import IntArray
 from kvsim.streams import stream
 from kvsim.units import MAX_SECONDS, NS_PER_S
 from kvsim.workload.arrivals import MAX_RATE, MIN_RATE, PROCESSES, ArrivalProcess
 from kvsim.workload.base import Block, BlockWorkload, Limits
-from kvsim.workload.checks import check_choice, check_integer, check_number, shown
 from kvsim.workload.expanded import MAX_BYTES
 from kvsim.workload.formats.source import TraceSource
 

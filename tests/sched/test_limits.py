@@ -24,7 +24,7 @@ SCHEDULERS = pytest.mark.parametrize(
 @pytest.mark.parametrize("name", ["max_num_seqs", "max_num_batched_tokens"])
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, math.nan, "8"])
 def test_limits_are_whole_numbers_from_one(scheduler: object, name: str, value: object) -> None:
-    with pytest.raises(ConfigError, match=f"scheduler.{name}={value!r}: must be a whole number of at least 1") as error:
+    with pytest.raises(ConfigError, match=f"scheduler.{name}={value!r}: must be a whole number from 1 to") as error:
         drive(scheduler, PagedAllocator(4, 4, max_model_len=16), **{name: value})
     assert "\n" not in str(error.value)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kvsim.workload.checks import MAX_SHOWN, shown
+from kvsim.checks import MAX_SHOWN, shown
 
 
 class Row(NamedTuple):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kvsim.checks import check_choice
 from kvsim.errors import ConfigError, TraceError
-from kvsim.workload.checks import check_choice
 from kvsim.workload.expanded import MAX_BYTES, one_line
 from kvsim.workload.formats.alpaca import Alpaca
 from kvsim.workload.formats.azure import Azure
