@@ -12,7 +12,7 @@ class TraceError(ConfigError):
 
 
 class InvariantError(RuntimeError):
-    """A law of DESIGN section 7 was broken (exit 1): the results cannot be trusted and are not written.
+    """A law that every run obeys was broken (exit 1): the results cannot be trusted and are not written.
 
     Args:
         name: the invariant, for example ``"INV-blocks"``.

@@ -1,4 +1,4 @@
-"""The summary of a run: means over time from its steps, latencies from its requests (DESIGN section 6, rulings 1-8)."""
+"""The summary of a run: means over time from its steps, latencies from its requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEMORY_CLASSES = (
     "free_usable",
     "free_unusable",
 )
-"""Where the slots of the pool are; they add up to it in every step (DESIGN section 5)."""
+"""Where the slots of the pool are; they add up to it in every step."""
 
 Metric = float | int | bool | None
 
@@ -189,7 +189,7 @@ def summarize(
 
 
 def is_saturated(accepted_ns: IntArray, num_waiting: IntArray) -> bool | None:
-    """Whether the backlog grew to the end (ruling 8).
+    """Whether the backlog grew to the end.
 
     True if, over the last half of the n arrivals (the middle one included), the least-squares slope of the requests
     waiting right after each exceeds 5 % of the rate n / (last - first arrival), and more than max(10, 2 % of n) wait

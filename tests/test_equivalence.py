@@ -1,4 +1,4 @@
-"""Runs that must be equal: with another hash seed, by jumping or stepping, and replayed (DESIGN section 7)."""
+"""Runs that must be equal: with another hash seed, by jumping or stepping, and replayed."""
 
 from __future__ import annotations
 

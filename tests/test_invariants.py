@@ -1,4 +1,4 @@
-"""The laws of DESIGN section 7 on states, time and progress: they hold everywhere, and a planted breach is seen.
+"""The laws on states, time and progress: they hold everywhere, and a planted breach is seen.
 
 A breach that the run itself must stop on is expected as `InvariantError`; the checks of this file find the others.
 """

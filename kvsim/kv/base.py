@@ -15,7 +15,7 @@ MAX_BLOCKS = 1 << 24
 
 
 def check_block_size(block_size: int) -> None:
-    """Raise ConfigError unless `block_size` is a power of two up to 256 (ruling 7)."""
+    """Raise ConfigError unless `block_size` is a power of two up to 256."""
     if (
         isinstance(block_size, bool)
         or not isinstance(block_size, int)

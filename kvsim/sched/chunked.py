@@ -1,4 +1,4 @@
-"""vLLM V1: a token budget shared by decodes and chunks of prompts (DESIGN ruling 9)."""
+"""vLLM V1: a token budget shared by decodes and chunks of prompts (checked step by step against vLLM 0.20.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The three reserving rules over a buddy pool (SYSTEMS sections 2.2 and 10)."""
+"""The three reserving rules over a buddy pool (the Orca variants of the vLLM paper)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory split by hand (SYSTEMS sections 1.6 and 9.2)."""
+"""The memory split by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every token slot of the pool in one of nine classes (DESIGN section 5, SYSTEMS 1.6 and 9.2)."""
+"""Every token slot of the pool in one of nine classes."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def build(setup: Setup) -> tuple[Scheduler, Cache, int, str]:
         limits.append((budget, "max_num_batched_tokens"))
     longest, reason = min(limits)
     if scheduler_class.reserves:
-        # lowered to what the empty pool holds (DESIGN section 6): a reservation beyond it would wait for ever
+        # lowered to what the empty pool holds: a reservation beyond it would wait for ever
         setup = replace(setup, max_model_len=min(setup.max_model_len, pool_tokens))
     cache = Cache(pool, setup.num_blocks, size)
     return scheduler_class(setup, cache), cache, longest, reason

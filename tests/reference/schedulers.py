@@ -118,7 +118,7 @@ class FasterTransformer(Orca):
 
 
 class VllmPaper(Scheduler):
-    """SYSTEMS 1.3 with one sequence a request: make room for the decodes, then admit prompts into the same batch."""
+    """The PagedAttention artifact with one sequence a request: make room for the decodes, then admit prompts into the same batch."""
 
     def can_append(self, seq: Seq, alone: bool) -> bool:
         """One block at worst; a sequence alone in memory is asked for its real need only."""
@@ -166,7 +166,7 @@ class VllmV0(VllmPaper):
 
 
 class VllmV1(Scheduler):
-    """DESIGN ruling 9 (a)-(b): a token budget, chunked prompts, no prefix caching."""
+    """vLLM V1: a token budget, chunked prompts, no prefix caching."""
 
     def schedule(self) -> Plan:
         budget = self.max_tokens

@@ -1,4 +1,4 @@
-"""`ChunkedScheduler` by hand: ruling 9 of the design, the rules of vLLM V1."""
+"""`ChunkedScheduler` by hand: the rules of vLLM V1."""
 
 from __future__ import annotations
 
