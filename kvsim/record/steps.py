@@ -121,7 +121,7 @@ class StepTable:
 
 
 def _memory(rows: Columns, added: IntArray, growth: IntArray) -> Columns:
-    """The split of the vLLM paper's Fig. 2: a pool that reserves has promises, one that grows has unfilled last blocks."""
+    """The split of the vLLM paper's Fig. 2: a reserving pool has promises, a growing one unfilled last blocks."""
     reserves = rows["granted"] > 0
     token_state = rows["resident"] + added - rows["dead_tokens"]
     held = rows["held"] + growth

@@ -118,7 +118,7 @@ class FasterTransformer(Orca):
 
 
 class VllmPaper(Scheduler):
-    """The PagedAttention artifact with one sequence a request: make room for the decodes, then admit prompts into the same batch."""
+    """The PagedAttention artifact: make room for the decodes, then admit prompts into the same batch."""
 
     def can_append(self, seq: Seq, alone: bool) -> bool:
         """One block at worst; a sequence alone in memory is asked for its real need only."""
