@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
-import hashlib
-import io
 import json
 import math
 import os
-import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-import kvsim
 from kvsim.errors import ConfigError
-from kvsim.plan import IntArray
-from kvsim.units import NS_PER_S
+from kvsim.tables import Kind, ParquetStream, PlanLog
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-Kind = Literal["int64", "float64", "string"]
-Column = NDArray[Any] | Sequence[Any]
+    pass
 
 RUN_FILES = (
     "status.json",
@@ -45,12 +35,6 @@ RUN_FILES = (
 
 BLOCK_COLUMNS: dict[str, Kind] = {"block": "int64", "start_s": "float64", "end_s": "float64", "owner": "int64"}
 """Columns of ``blocks.parquet``: request `owner` held block `block` from `start_s` to `end_s`."""
-
-ROW_GROUP = 32_768
-"""Rows of a parquet row group: fixed, so that files do not depend on the chunks in which rows came."""
-
-INPUT_FILES = {"workload.path": "", "model.config": "config.json", "executor.path": "steps.parquet"}
-"""Keys that name a file whose content decides the result, and the file that counts where they name a folder."""
 
 
 class _Stream(Protocol):
@@ -201,173 +185,6 @@ class RunFolder:
         write_json(self.path / "status.json", {"state": state, "wall_s": wall_s, "cpu_s": cpu_s, "error": error})
 
 
-class ParquetStream:
-    """Writes a parquet file from chunks of columns; the bytes depend on the rows only, not on the chunks.
-
-    Numbers are packed as differences (integers) or byte planes (floats), then zstd: at these sizes as fast as plain
-    lz4 and a third of its size. NaN becomes null, and so does None in a string column.
-    """
-
-    def __init__(self, path: Path, schema: Mapping[str, Kind]) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        self._kinds = dict(schema)
-        self._schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in schema.items()])
-        encodings = {"int64": "DELTA_BINARY_PACKED", "float64": "BYTE_STREAM_SPLIT", "string": "PLAIN"}
-        self._writer = pq.ParquetWriter(
-            path,
-            self._schema,
-            compression="zstd",
-            use_dictionary=False,
-            column_encoding={name: encodings[kind] for name, kind in schema.items()},
-            write_statistics=False,
-            store_schema=False,
-        )
-        dtypes = {name: object if kind == "string" else np.dtype(kind) for name, kind in schema.items()}
-        self._rows: dict[str, NDArray[Any]] = {name: np.empty(ROW_GROUP, dtype) for name, dtype in dtypes.items()}
-        self._filled = 0
-
-    def write(self, columns: Mapping[str, Column]) -> None:
-        """Append rows, copying them; `columns` has every column of the schema, equally long.
-
-        Raises:
-            ValueError: a column is missing, unknown or of another length.
-            TypeError: numbers of another kind, such as floats for an int64 column.
-        """
-        lengths = {len(column) for column in columns.values()}
-        if columns.keys() != self._rows.keys() or len(lengths) != 1:
-            raise ValueError(
-                f"columns {list(columns)} of lengths {sorted(lengths)}; wanted {list(self._rows)}, equally long"
-            )
-        length = lengths.pop()
-        taken = 0
-        while taken < length:
-            count = min(length - taken, ROW_GROUP - self._filled)
-            for name, column in columns.items():
-                rows = self._rows[name][self._filled : self._filled + count]
-                part = column[taken : taken + count]
-                texts = rows.dtype == np.object_  # a str array would lose trailing NULs
-                np.copyto(rows, np.asarray(part, dtype=np.object_) if texts else part, casting="same_kind")
-            taken += count
-            self._filled += count
-            if self._filled == ROW_GROUP:
-                self._flush()
-
-    def close(self) -> None:
-        """Write what is left and finish the file."""
-        try:
-            self._flush()
-        finally:
-            self._writer.close()
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-
-        if not self._filled:
-            return
-        arrays = [_arrow(self._rows[name][: self._filled], kind) for name, kind in self._kinds.items()]
-        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema), row_group_size=ROW_GROUP)
-        self._filled = 0
-
-
-class PlanLog:
-    """Writes what every step scheduled, one JSON line a step, gzip with neither time nor name in its header."""
-
-    def __init__(self, path: Path) -> None:
-        import gzip
-
-        self._file: BinaryIO = path.open("wb")
-        packed = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=self._file, mtime=0)
-        self._lines = io.BufferedWriter(packed, 1 << 16)
-
-    def write(
-        self,
-        step: int,
-        start_ns: int,
-        request_ids: IntArray,
-        num_tokens: IntArray,
-        preempted: Sequence[int],
-        finished: Sequence[int],
-    ) -> None:
-        """Append step `step`: the tokens each request was given, in plan order, who was preempted and who finished."""
-        line = {
-            "step": step,
-            "start_s": start_ns / NS_PER_S,
-            "scheduled": np.column_stack((request_ids, num_tokens)).tolist(),
-            "preempted": list(preempted),
-            "finished": list(finished),
-        }
-        self._lines.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-
-    def close(self) -> None:
-        """Finish the file."""
-        try:
-            self._lines.close()
-        finally:
-            self._file.close()
-
-
-def environment(config: Mapping[str, object], command: Sequence[str]) -> dict[str, object]:
-    """What ``env.json`` holds: versions, platform, the command, digests of `config`, and its ``engine`` keys.
-
-    ``config_digest`` takes the content of the `INPUT_FILES` for their paths: where it is the same, so is the result.
-    ``keys_digest`` is of the keys as they are, and ``inputs`` has the SHA-256 of every input file.
-    """
-    from importlib import metadata
-
-    versions: dict[str, str | None] = {"python": platform.python_version(), "kvsim": kvsim.__version__}
-    for package in ("numpy", "simpy", "pyarrow", "hydra-core"):
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = None
-    inputs = _input_digests(config)
-    return {
-        "versions": versions,
-        "platform": platform.platform(),
-        "command": list(command),
-        "config_digest": _digest(_with_inputs(config, inputs)),
-        "keys_digest": _digest(config),
-        "inputs": inputs,
-        "engine": config.get("engine", {}),
-    }
-
-
-def _input_digests(config: Mapping[str, object]) -> dict[str, str]:
-    """The SHA-256 of every input file; a pipe, which can be read only once, has none."""
-    digests = {}
-    for key, inner in INPUT_FILES.items():
-        group, _, name = key.partition(".")
-        node = config.get(group)
-        value = node.get(name) if isinstance(node, Mapping) else None
-        if not isinstance(value, str):
-            continue
-        file = Path(value).expanduser()
-        file = file / inner if file.is_dir() else file
-        if file.is_file():
-            stat = file.stat()
-            digests[key] = _file_digest(file.resolve(), stat.st_size, stat.st_mtime_ns)
-    return digests
-
-
-@functools.lru_cache
-def _file_digest(file: Path, size: int, mtime_ns: int) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _with_inputs(config: Mapping[str, object], inputs: Mapping[str, str]) -> Mapping[str, object]:
-    for key, digest in inputs.items():
-        group, _, name = key.partition(".")
-        config = {**config, group: {**cast("Mapping[str, object]", config[group]), name: digest}}
-    return config
-
-
-def _digest(config: Mapping[str, object]) -> str:
-    return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()
-
-
 def write_json(path: Path, value: object) -> None:
     """Write `value` to `path` under a temporary name and rename it, so that no reader sees half a file."""
     temporary = _temporary(path)
@@ -393,22 +210,6 @@ def _plain(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
-
-
-def _arrow(values: NDArray[Any], kind: Kind) -> pa.Array:
-    """An arrow array over `values`. From raw buffers, since `pyarrow.array` imports pandas (0.3 s)."""
-    import pyarrow as pa
-
-    if kind == "string":
-        missing = np.array([text is None for text in values], dtype=np.bool_)
-        texts = [(text or "").encode() for text in values]
-        offsets = np.cumsum([0, *map(len, texts)], dtype=np.int32)
-        buffers = [pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]
-    else:
-        missing = np.isnan(values) if kind == "float64" else np.zeros(0, dtype=np.bool_)
-        buffers = [pa.py_buffer(values)]
-    valid = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
-    return pa.Array.from_buffers(getattr(pa, kind)(), len(values), [valid, *buffers])
 
 
 def _temporary(path: Path) -> Path:

@@ -16,11 +16,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import kvsim.results
+import kvsim.tables
+from kvsim.environment import environment
 from kvsim.errors import ConfigError
-from kvsim.results import BLOCK_COLUMNS, FolderInUseError, RunFolder, environment, to_json, write_json
+from kvsim.results import BLOCK_COLUMNS, FolderInUseError, RunFolder, to_json, write_json
 
-SCHEMA: dict[str, kvsim.results.Kind] = {"step": "int64", "start_s": "float64", "state": "string"}
+SCHEMA: dict[str, kvsim.tables.Kind] = {"step": "int64", "start_s": "float64", "state": "string"}
 ROWS = 70_000
 
 
@@ -151,7 +152,7 @@ def test_a_stream_that_cannot_be_closed_fails_the_run(tmp_path: Path, monkeypatc
     def full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(kvsim.results.ParquetStream, "_flush", full_disk)
+    monkeypatch.setattr(kvsim.tables.ParquetStream, "_flush", full_disk)
     with pytest.raises(OSError, match="No space left"):
         write_run(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["status.json"]

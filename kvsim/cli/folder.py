@@ -15,8 +15,8 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from kvsim.environment import environment
 from kvsim.errors import ConfigError
-from kvsim.results import environment
 
 MISCONFIGURED = (ConfigError, HydraException, OmegaConfBaseException)
 

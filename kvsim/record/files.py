@@ -9,7 +9,8 @@ from kvsim.metrics import MEMORY_CLASSES
 from kvsim.plan import IntArray
 from kvsim.record.steps import Columns
 from kvsim.request import Status
-from kvsim.results import Kind, RunFolder
+from kvsim.results import RunFolder
+from kvsim.tables import Kind
 from kvsim.units import NS_PER_S
 
 _STEP_COUNTS = (

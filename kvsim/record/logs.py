@@ -6,7 +6,7 @@ from typing import Protocol
 
 from kvsim.plan import BlockTable, IntArray, StepPlan
 from kvsim.request import Sequence
-from kvsim.results import ParquetStream, PlanLog
+from kvsim.tables import ParquetStream, PlanLog
 from kvsim.units import NS_PER_S
 
 
