@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -225,14 +224,13 @@ def test_an_empty_window_is_dashes(sweep: Call) -> None:
     assert len(rows) == 2 and all("-" in row for row in rows)
 
 
-def test_a_second_sweep_in_the_folder_is_refused(tmp_path: Path, whole: Files) -> None:
-    (tmp_path / "cut").mkdir()
-    again = partial(subprocess.run, command(*LONG, "hydra.sweep.dir=cut"), cwd=tmp_path, capture_output=True, text=True)
-    with folder_lock(tmp_path / "cut"):
-        second = again()
-        assert (second.returncode, second.stdout) == (2, "") and not list((tmp_path / "cut").iterdir())
-        assert second.stderr.startswith("kvsim: cut is in use by another kvsim; wait until it has ended or choose")
-    assert again().returncode == 0 and results(tmp_path / "cut") == whole
+def test_a_second_sweep_in_the_folder_is_refused(sweep: Call, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    with folder_lock(tmp_path / "here"):
+        reply = sweep("rate=4", *SHORT)
+    assert (reply.code, reply.out) == (2, "") and not list((tmp_path / "here").iterdir())
+    assert reply.err.startswith("kvsim: here is in use by another kvsim; wait until it has ended or choose")
+    assert sweep("rate=4", *SHORT).code == 0
 
 
 def test_a_wider_grid_keeps_the_runs_of_the_narrower(sweep: Call) -> None:
