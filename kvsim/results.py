@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 import numpy as np
 
+from kvsim.atomic import replacing, temporary
 from kvsim.errors import ConfigError
 from kvsim.tables import Kind, ParquetStream, PlanLog
 
@@ -115,8 +116,8 @@ class RunFolder:
             self._refuse_foreign_files()
             for name in RUN_FILES:
                 (self.path / name).unlink(missing_ok=True)
-                _temporary(self.path / name).unlink(missing_ok=True)
-            probe = _temporary(self.path / "status.json")
+                temporary(self.path / name).unlink(missing_ok=True)
+            probe = temporary(self.path / "status.json")
             probe.touch()
             probe.unlink()
         except OSError as error:
@@ -152,8 +153,8 @@ class RunFolder:
             try:
                 for stream in self._streams:
                     stream.close()
-                for name, temporary in self._staged.items():
-                    temporary.replace(self.path / name)
+                for name, staged in self._staged.items():
+                    staged.replace(self.path / name)
                 self._write_status("completed", None)
             except BaseException as failure:
                 self._discard(failure)
@@ -162,7 +163,7 @@ class RunFolder:
     def _stage(self, name: str) -> Path:
         if name not in RUN_FILES or name in self._staged:
             raise ValueError(f"{name} is no file of a run, or is written twice")
-        self._staged[name] = _temporary(self.path / name)
+        self._staged[name] = temporary(self.path / name)
         return self._staged[name]
 
     def _open(self, stream: StreamT) -> StreamT:
@@ -175,8 +176,8 @@ class RunFolder:
             with contextlib.suppress(Exception):
                 stream.close()
         with contextlib.suppress(OSError):
-            for name, temporary in self._staged.items():
-                temporary.unlink(missing_ok=True)
+            for name, staged in self._staged.items():
+                staged.unlink(missing_ok=True)
                 (self.path / name).unlink(missing_ok=True)
             self._write_status("failed", f"{type(error).__name__}: {error}")
 
@@ -187,12 +188,8 @@ class RunFolder:
 
 def write_json(path: Path, value: object) -> None:
     """Write `value` to `path` under a temporary name and rename it, so that no reader sees half a file."""
-    temporary = _temporary(path)
-    try:
-        temporary.write_text(to_json(value))
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as staged:
+        staged.write_text(to_json(value))
 
 
 def to_json(value: object) -> str:
@@ -210,7 +207,3 @@ def _plain(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.tmp")

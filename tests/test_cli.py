@@ -8,42 +8,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from kvsim import cli
 from kvsim.errors import InvariantError
 from kvsim.results import RunFolder
+from tests.calls import Call, caller
 
 SHORT = ("rate=5", "num_requests=5")
-
-
-class Reply(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Reply]
 
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
     """Calls kvsim inside this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> Reply:
-        monkeypatch.setattr(sys, "argv", ["kvsim", *arguments])
-        try:
-            code = cli.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return Reply(code, *capfd.readouterr())
-
-    return run
+    return caller(monkeypatch, capfd)
 
 
 def command(*arguments: str) -> list[str]:

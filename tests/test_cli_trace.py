@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from kvsim import cli
+from tests.calls import Call, caller
 
 PAIR = '{"instruction": "Say something.", "output": "Something."}'
 LINE = '{"timestamp": %d, "input_length": 600, "output_length": 5, "hash_ids": [1, %d]}\n'
 MOONCAKE = "".join(LINE % (second * 1000, second) for second in range(20))
-
-
-class Reply(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Reply]
 
 
 @pytest.fixture
@@ -32,16 +20,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp
     monkeypatch.chdir(tmp_path)
     Path("texts").write_text(f"[{PAIR}]")
     Path("mooncake.jsonl").write_text(MOONCAKE)
-
-    def run(*arguments: str) -> Reply:
-        monkeypatch.setattr(sys, "argv", ["kvsim", *arguments])
-        try:
-            code = cli.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return Reply(code, *capfd.readouterr())
-
-    return run
+    return caller(monkeypatch, capfd)
 
 
 def names() -> set[str]:

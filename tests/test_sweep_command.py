@@ -9,9 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -19,6 +17,7 @@ from kvsim import cli
 from kvsim.engine import Engine
 from kvsim.errors import InvariantError
 from kvsim.results import folder_lock
+from tests.calls import Call, caller
 
 SHORT = ("num_requests=5", "hydra.sweep.dir=here")
 GRID = ("system=orca_max,vllm_v1", "rate=4,8", *SHORT)
@@ -26,13 +25,6 @@ FOLDERS = [f"system-{system}+rate-{rate}" for system in ("orca_max", "vllm_v1") 
 LONG = ("system=vllm_v0,vllm_v1", "seed=0,1", "rate=2", "num_requests=1500")
 
 
-class Reply(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Reply]
 Files = dict[str, bytes]
 
 
@@ -40,12 +32,7 @@ Files = dict[str, bytes]
 def sweep(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
     """Calls kvsim sweep inside this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> Reply:
-        monkeypatch.setattr(sys, "argv", ["kvsim", "sweep", *arguments])
-        return Reply(cli.main(), *capfd.readouterr())
-
-    return call
+    return caller(monkeypatch, capfd, "sweep")
 
 
 def command(*arguments: str) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvsim.atomic import replacing
 from kvsim.errors import ConfigError
 from kvsim.report.arrange import arrange
 from kvsim.report.charts import gather
@@ -66,9 +67,5 @@ def write_report(folders: Sequence[Path], html: Path, figures: Path) -> Report:
 
 
 def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as staged:
+        staged.write_bytes(content)

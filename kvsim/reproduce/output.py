@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvsim.atomic import replacing
 from kvsim.errors import ConfigError
 from kvsim.reproduce.base import Band, Figure, Outcome, Row
 
@@ -44,7 +44,7 @@ def open_folder(path: Path) -> None:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with _replacing(path / "probe") as probe:
+        with replacing(path / "probe") as probe:
             probe.touch()
         (path / "probe").unlink()
     except OSError as error:
@@ -65,7 +65,7 @@ def write(folder: Path, figure: Figure, outcome: Outcome) -> None:
 
 def write_csv(path: Path, records: Sequence[dict[str, Cell]]) -> None:
     """A header and one line a record; None is empty."""
-    with _replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(records[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(records)
@@ -75,19 +75,8 @@ def write_png(path: Path, axes: Axes) -> None:
     """The figure of `axes`; the same drawing gives the same bytes."""
     figure = axes.get_figure(root=True)
     assert figure is not None
-    with _replacing(path) as temporary:
+    with replacing(path) as temporary:
         figure.savefig(temporary, format="png", metadata={"Software": None})
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A temporary name that takes `path`'s place at the end, or goes."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def print_table(figure: Figure, rows: Iterable[Row], console: Console) -> None:

@@ -118,12 +118,11 @@ class SchedulerBase(ABC):
     def _preempt_last(self) -> Sequence:
         """Recompute preemption of the latest: memory given back, everything to be computed again, head of the queue."""
         seq = self.running.pop_last()
-        self.allocator.free(seq)
+        self._release([seq])
         seq.num_preemptions += 1
         seq.num_recomputed_tokens += seq.num_computed_tokens
         seq.num_computed_tokens = 0
         self.waiting.appendleft(seq)
-        self._released.append(seq.seq_id)
         self._preempted.append(seq.seq_id)
         return seq
 
@@ -143,9 +142,6 @@ class SchedulerBase(ABC):
         num_samples: IntArray,
         num_decodes: int,
         repeats: int,
-        *,
-        padding_tokens: int = 0,
-        idle_rows: int = 0,
     ) -> StepPlan:
         """A plan of the running rows from `first_row` on, one for each of `num_tokens`."""
         batch = self.running
@@ -179,8 +175,6 @@ class SchedulerBase(ABC):
             num_waiting=waiting,
             num_running=running,
             starved=starved,
-            padding_tokens=padding_tokens,
-            idle_rows=idle_rows,
             max_repeats=repeats,
         )
         self._released.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvsim.plan import UNBOUNDED, StepPlan, StepResult, ones
+from kvsim.plan import UNBOUNDED, StepPlan, StepResult
 from kvsim.protocols import Admission
 from kvsim.request import Sequence
 from kvsim.sched.base import SchedulerBase
@@ -24,11 +24,10 @@ class StaticScheduler(SchedulerBase):
 
     def schedule(self, now: int) -> StepPlan:
         """Decode the members that go on; a new batch only when there is none."""
-        decodes = len(self.running)
-        if decodes:
+        if self.running:
             self._grow_running()
-            plan = self._plan(0, ones(decodes), ones(decodes), decodes, 1, idle_rows=len(self._finished))
-            return plan._replace(max_repeats=UNBOUNDED)
+            plan = self._plan_decodes(UNBOUNDED)
+            return plan._replace(idle_rows=len(self._finished), max_repeats=UNBOUNDED)
         batch = self._next_batch()
         if not batch:
             return self._empty_plan()
