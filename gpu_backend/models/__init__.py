@@ -1,0 +1,1 @@
+"""Decoders whose KV lives in a cache that others manage."""
