@@ -28,6 +28,8 @@ $(VENV)/.report: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[report]'
 	@touch $@
 
+# tests run kernels on the CPU, in Triton's interpreter; which build of PyTorch there is does not matter
 $(VENV)/.dev: $(VENV)/.report
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,sweep,tokenizer]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,sweep,tokenizer,gpu]'
 	@touch $@

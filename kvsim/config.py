@@ -24,7 +24,7 @@ from kvsim.units import MAX_SECONDS, NS_PER_S
 
 if TYPE_CHECKING:
     from kvsim.latency import SLO
-    from kvsim.protocols import KVAllocator, Scheduler
+    from kvsim.protocols import CostModel, KVAllocator, Scheduler
     from kvsim.run import Run
     from kvsim.specs import HardwareSpec, ModelSpec
 
@@ -45,6 +45,9 @@ PARTS = {
     "allocator": "allocate",
 }
 """Groups that become objects, and what tells one."""
+
+GPU_MODULES = ("torch", "triton", "safetensors", "gguf")
+"""What only executor=gpu needs."""
 
 
 class Output(StrEnum):
@@ -90,6 +93,75 @@ class SweepConfig:
 
 
 @dataclass
+class CalibrateConfig:
+    """What `kvsim calibrate` measures and where it writes.
+
+    Attributes:
+        output: the profile, a .yaml file.
+        points: the measured steps, CSV; null: beside the profile.
+        from_points: fit these, measure nothing.
+        repeats: passes over the grid that count, after one that warms up.
+        max_seconds: for the grid.
+        max_tokens, max_rows: of its largest step.
+        systems: presets that are run, at `rate`, for `run_seconds` of their time each, to see the host at work.
+    """
+
+    output: str | None = None
+    points: str | None = None
+    from_points: str | None = None
+    repeats: int = 4
+    max_seconds: float = 240.0
+    max_tokens: int = 8192
+    max_rows: int = 256
+    systems: list[str] = field(default_factory=lambda: ["vllm_v1", "fastertransformer"])
+    rate: float = 20.0
+    run_seconds: float = 15.0
+
+
+@dataclass
+class ToleranceConfig:
+    """The largest relative errors that `kvsim validate` lets pass; p99 may differ more where the queue grows."""
+
+    step: float = 0.03
+    throughput: float = 0.02
+    median: float = 0.03
+    p99: float = 0.05
+    p99_overload: float = 0.1
+
+
+@dataclass
+class ValidateConfig:
+    """What `kvsim validate` compares.
+
+    Attributes:
+        systems: presets, run in this order.
+        loads: name -> request rate as a share of the system's simulated capacity; null: left out.
+        num_requests: of a run.
+        repeats: measured runs of each workload.
+        measured: words that make the measured side besides those of `executor`.
+        output: folder of the results.
+    """
+
+    systems: list[str] = field(
+        default_factory=lambda: [
+            "vllm_paper",
+            "vllm_v0",
+            "vllm_v1",
+            "fastertransformer",
+            "orca_max",
+            "orca_pow2",
+            "orca_oracle",
+        ]
+    )
+    loads: dict[str, float | None] = field(default_factory=lambda: {"light": 0.5, "knee": 0.9, "overload": 1.3})
+    num_requests: int = 200
+    repeats: int = 2
+    measured: list[str] = field(default_factory=list)
+    output: str = "outputs/validate"
+    tolerance: ToleranceConfig = field(default_factory=ToleranceConfig)
+
+
+@dataclass
 class SystemConfig:
     """Name of the preset that picked scheduler and allocator."""
 
@@ -107,6 +179,7 @@ class Config:
     executor: Any = MISSING
     scheduler: Any = MISSING
     allocator: Any = MISSING
+    attention: Any = MISSING
     system: SystemConfig = field(default_factory=SystemConfig)
     seed: int = 0
     rate: float | None = None
@@ -117,6 +190,8 @@ class Config:
     slo: SLOConfig = field(default_factory=SLOConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     sweep: SweepConfig = field(default_factory=SweepConfig)
+    calibrate: CalibrateConfig = field(default_factory=CalibrateConfig)
+    validate: ValidateConfig = field(default_factory=ValidateConfig)
     output: Output = Output.table
 
 
@@ -161,7 +236,19 @@ def build(cfg: DictConfig, choices: Mapping[str, str] | None = None) -> Run:
     scheduler, allocator = _build_policies(cfg, model, num_blocks, outcomes)
     block_size = cfg.kv.block_size
     executor = _make(
-        cfg, "executor", cost=cost, outcomes=outcomes, num_slots=num_blocks * block_size, block_size=block_size
+        cfg,
+        "executor",
+        cost=cost,
+        outcomes=outcomes,
+        model=model,
+        tensor_parallel=hardware.tensor_parallel,
+        num_slots=num_blocks * block_size,
+        block_size=block_size,
+        max_model_len=scheduler.max_model_len,
+        max_num_seqs=OmegaConf.select(cfg, "scheduler.max_num_seqs"),
+        max_num_batched_tokens=OmegaConf.select(cfg, "scheduler.max_num_batched_tokens"),
+        contiguous=allocator.whole_blocks,
+        seed=cfg.seed,
     )
     return Run(
         labels={
@@ -186,6 +273,16 @@ def build(cfg: DictConfig, choices: Mapping[str, str] | None = None) -> Run:
         slo=slo,
         **cfg.engine,
     )
+
+
+def build_cost(cfg: DictConfig) -> CostModel:
+    """The cost model alone.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+    cost: CostModel = _make(cfg, "cost", model=_make(cfg, "model"), hardware=_make(cfg, "hardware"))
+    return cost
 
 
 def _check_window(cfg: DictConfig) -> None:
@@ -308,6 +405,11 @@ def _make(cfg: DictConfig, group: str, **available: object) -> Any:
     except InstantiationException as error:
         if isinstance(error.__cause__, ConfigError):
             raise error.__cause__ from error
+        missing = _missing_module(error)
+        if missing in GPU_MODULES:
+            raise ConfigError(
+                f"{group}: the Python package {missing} is not installed; pip install 'kvsim[gpu]' brings it"
+            ) from error
         raise
     if not isinstance(made, functools.partial):
         return _checked(made, group)
@@ -328,6 +430,14 @@ def _make(cfg: DictConfig, group: str, **available: object) -> Any:
     except TypeError as error:
         raise ConfigError(f"{group}: {made.func.__qualname__} takes other keys: {error}") from error
     return _checked(made.func(*made.args, **keywords), group)
+
+
+def _missing_module(error: BaseException) -> str | None:
+    """Name of the module that was not there to be imported, if that is what went wrong."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ModuleNotFoundError):
+        cause = cause.__cause__
+    return cause.name if isinstance(cause, ModuleNotFoundError) else None
 
 
 def _checked(made: Any, group: str) -> Any:

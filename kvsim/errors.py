@@ -1,4 +1,4 @@
-"""The three ways a run can go wrong, one exception each."""
+"""The ways a run can go wrong, one exception each."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ class ConfigError(ValueError):
 
 class TraceError(ConfigError):
     """A trace file that cannot be read (exit 2). The text names file, line and column."""
+
+
+class DeviceError(RuntimeError):
+    """The device could not go on with a run (exit 1). The text says what it lacked and the remedy."""
 
 
 class InvariantError(RuntimeError):

@@ -33,6 +33,10 @@ def ones(size: int) -> IntArray:
 NO_ROWS: IntArray = _constant(0, 0)
 
 
+PHASES = ("schedule", "prepare", "forward", "finish")
+"""What a measured step spends its time on: deciding and keeping books, making the device's inputs, the device with
+the launches, taking the results in."""
+
 BlockTable = list[int]
 """Physical blocks of one sequence in logical order: token i lives in slot
 ``table[i // block_size] * block_size + i % block_size``. Consecutive ids in a contiguous pool."""
@@ -70,6 +74,7 @@ class StepPlan(NamedTuple):
         starved: the head of the queue does not fit into the free memory.
         padding_tokens: tokens a static batch computes for nothing in its prefill.
         idle_rows: finished members that a static batch still decodes.
+        idle_context_tokens: tokens these members have stored.
         max_repeats: how often the decision repeats unchanged if nobody arrives or ends (1 = decide anew).
     """
 
@@ -91,6 +96,7 @@ class StepPlan(NamedTuple):
     starved: bool = False
     padding_tokens: int = 0
     idle_rows: int = 0
+    idle_context_tokens: int = 0
     max_repeats: int = 1
 
     def rows(self) -> Iterator[PlanRow]:
@@ -105,10 +111,12 @@ class StepResult(NamedTuple):
     Attributes:
         durations: [repeats] ns of each step carried out, predicted or measured; stalls included.
         stopped: rows (ascending) whose sequence drew its last token in the last of these steps.
+        breakdown: ns of each of `PHASES`, which add up to the step; empty where it is predicted.
     """
 
     durations: IntArray
     stopped: IntArray
+    breakdown: tuple[int, ...] = ()
 
 
 class PoolUsage(NamedTuple):

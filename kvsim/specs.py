@@ -27,6 +27,8 @@ class ModelSpec:
         tied_embeddings: the LM head is the input embedding.
         qkv_bias, output_bias, mlp_bias: whether these projections have biases.
         num_position_embeddings: rows of the learned position table; 0 for rotary positions.
+        rope_theta: base of the rotary frequencies (llama).
+        norm_eps: what the norms add to the variance.
         dtype_bytes: bytes of a weight and of a cached key or value element.
 
     Raises:
@@ -48,6 +50,8 @@ class ModelSpec:
     output_bias: bool
     mlp_bias: bool
     num_position_embeddings: int = 0
+    rope_theta: float = 10000.0
+    norm_eps: float = 1e-5
     dtype_bytes: int = 2
 
     def __post_init__(self) -> None:
@@ -63,6 +67,8 @@ class ModelSpec:
             if not isinstance(getattr(self, field), bool):
                 raise ConfigError(f"model.{field}={getattr(self, field)!r} must be true or false")
         check_integer("model.num_position_embeddings", self.num_position_embeddings, low=0)
+        check_number("model.rope_theta", self.rope_theta, 1.0, 1e12)
+        check_number("model.norm_eps", self.norm_eps, 1e-12, 1e-2)
         check_integer("model.dtype_bytes", self.dtype_bytes, high=8)
         if self.num_heads % self.num_kv_heads:
             raise ConfigError(
@@ -215,6 +221,9 @@ def _llama_shape(config: dict[str, Any], kind: str) -> dict[str, Any]:
     window = length if window is None else window
     check_integer("sliding_window", window)
     bias = config.get("attention_bias", False)
+    rope = config.get("rope_parameters") or {}  # where newer files keep the base
+    if not isinstance(rope, dict):
+        raise ConfigError(f"rope_parameters={rope!r} must be a mapping")
     return shape | {
         "architecture": "llama",
         # Only llama's own default is one KV head a query head; the others always write the field.
@@ -227,6 +236,8 @@ def _llama_shape(config: dict[str, Any], kind: str) -> dict[str, Any]:
         "qkv_bias": bias or kind == "qwen2",
         "output_bias": bias,
         "mlp_bias": config.get("mlp_bias", False),
+        "rope_theta": rope.get("rope_theta", config.get("rope_theta", 10000.0)),
+        "norm_eps": config.get("rms_norm_eps", 1e-6),
     }
 
 

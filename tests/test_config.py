@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
@@ -91,6 +93,15 @@ def test_a_limit_out_of_range_is_refused(name: str, limit: str) -> None:
 def test_keys_and_types_are_closed(override: str) -> None:
     with pytest.raises((HydraException, OmegaConfBaseException)):
         made(override)
+
+
+@pytest.mark.parametrize("module", ["torch", "triton"])
+def test_a_gpu_package_that_is_missing_is_named(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "gpu_backend"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigError, match=rf"^executor: the Python package {module} is not installed; pip install"):
+        made("executor=gpu", "executor.device=cpu")
 
 
 def test_the_same_configuration_gives_the_same_summary() -> None:

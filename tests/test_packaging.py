@@ -11,7 +11,8 @@ SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setup
 
 
 def test_every_package_is_listed() -> None:
-    found = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "kvsim").rglob("*.py")}
+    files = (path for package in ("kvsim", "gpu_backend") for path in (ROOT / package).rglob("*.py"))
+    found = {".".join(path.parent.relative_to(ROOT).parts) for path in files}
     assert set(SETUPTOOLS["packages"]) == found | {"kvsim.conf", "kvsim.traces"}
 
 

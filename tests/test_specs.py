@@ -132,6 +132,10 @@ def test_heads_split_or_replicated() -> None:
         ("tied_embeddings", 1),
         ("architecture", "gpt2"),
         ("name", ""),
+        ("rope_theta", 0.5),
+        ("rope_theta", "10000"),
+        ("norm_eps", 0.0),
+        ("norm_eps", float("nan")),
         ("dtype_bytes", -2),
     ],
 )
@@ -186,6 +190,8 @@ LLAMA_3_8B = {
     "vocab_size": 128256,
     "max_position_embeddings": 8192,
     "tie_word_embeddings": False,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
 }
 
 
@@ -207,6 +213,32 @@ def test_mistral_window_and_qwen2_biases(tmp_path: Path) -> None:
     qwen2 = ModelSpec.from_hf_config(write_config(tmp_path, **shape | {"model_type": "qwen2"} | window))
     assert qwen2.num_parameters - mistral.num_parameters == 32 * (4096 + 2 * 1024)
     assert qwen2.max_model_len == 32768
+
+
+def test_rotary_base_and_norm_epsilon(tmp_path: Path) -> None:
+    plain = {key: value for key, value in LLAMA_3_8B.items() if key not in ("rope_theta", "rms_norm_eps")}
+    spec = ModelSpec.from_hf_config(write_config(tmp_path, **plain))
+    assert (spec.rope_theta, spec.norm_eps) == (10000.0, 1e-6)  # those of transformers
+    nested = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}
+    assert ModelSpec.from_hf_config(write_config(tmp_path, **plain | nested)).rope_theta == 1e6
+    with pytest.raises(ConfigError, match=r"model\.rope_theta='1e6': must be a number"):
+        ModelSpec.from_hf_config(write_config(tmp_path, **plain | {"rope_theta": "1e6"}))
+    with pytest.raises(ConfigError, match="rope_parameters=7"):
+        ModelSpec.from_hf_config(write_config(tmp_path, **plain | {"rope_parameters": 7}))
+
+
+@pytest.mark.parametrize(
+    ("name", "theta", "epsilon"),
+    [
+        ("opt-13b", 1e4, 1e-5),
+        ("llama-13b", 1e4, 1e-6),
+        ("llama-3-8b", 5e5, 1e-5),
+        ("yi-6b", 5e6, 1e-5),
+        ("smollm2-135m", 1e5, 1e-5),
+    ],
+)
+def test_arithmetic_of_the_options(name: str, theta: float, epsilon: float) -> None:
+    assert (model(name).rope_theta, model(name).norm_eps) == (theta, epsilon)
 
 
 def test_explicit_head_dim(tmp_path: Path) -> None:

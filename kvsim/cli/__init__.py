@@ -9,7 +9,7 @@ import sys
 from typing import NamedTuple
 
 import kvsim
-from kvsim.errors import ConfigError, InvariantError
+from kvsim.errors import ConfigError, DeviceError, InvariantError
 from kvsim.suggest import did_you_mean
 
 
@@ -26,6 +26,9 @@ COMMANDS = {
     "trace": Command("kvsim.cli.trace", "public traces to a table, their figures, new ones: import, stats, synth"),
     "report": Command("kvsim.cli.report", "runs side by side on one page, e.g. kvsim report outputs/sweep"),
     "reproduce": Command("kvsim.cli.reproduce", "published figures beside our own, e.g. kvsim reproduce fig2"),
+    "calibrate": Command("kvsim.cli.calibrate", "a cost profile from steps measured on a GPU"),
+    "validate": Command("kvsim.cli.validate", "the simulation against the same policies on a GPU, within tolerances"),
+    "bench": Command("kvsim.cli.bench", "how fast the GPU backend is: kernels, engine"),
 }
 
 SHELL_COMPLETION = ("-sc", "--shell-completion")
@@ -95,7 +98,7 @@ def main() -> int:
         return code
     except ConfigError as error:
         return fail(error, 2)
-    except InvariantError as error:
+    except (InvariantError, DeviceError) as error:
         return fail(error, 1)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at exit

@@ -18,6 +18,9 @@ from omegaconf.errors import OmegaConfBaseException
 from kvsim.environment import environment
 from kvsim.errors import ConfigError
 
+UNUSED = ("output", "sweep", "calibrate", "validate")
+"""Keys that decide nothing of a run's result."""
+
 MISCONFIGURED = (ConfigError, HydraException, OmegaConfBaseException)
 
 
@@ -65,6 +68,6 @@ def save_config(config: DictConfig, folder: Path) -> None:
 
 
 def run_environment(config: DictConfig, command: Sequence[str]) -> dict[str, object]:
-    """What ``env.json`` holds; its digest leaves out the keys that only say what is printed."""
+    """What ``env.json`` holds; its digest leaves out the `UNUSED` keys."""
     keys = cast("dict[str, object]", OmegaConf.to_container(config, resolve=True))
-    return environment({key: value for key, value in keys.items() if key not in ("output", "sweep")}, command)
+    return environment({key: value for key, value in keys.items() if key not in UNUSED}, command)

@@ -6,7 +6,7 @@ import numpy as np
 
 from kvsim.latency import FloatArray, RequestColumns
 from kvsim.metrics import MEMORY_CLASSES
-from kvsim.plan import IntArray
+from kvsim.plan import PHASES, IntArray
 from kvsim.record.steps import Columns
 from kvsim.request import Status
 from kvsim.results import RunFolder
@@ -23,6 +23,7 @@ _STEP_COUNTS = (
 )
 _STEPS: dict[str, Kind] = {"step": "int64", "start_s": "float64", "duration_s": "float64"}
 _STEPS.update(dict.fromkeys(_STEP_COUNTS, "int64"))
+_STEPS.update({f"{phase}_s": "float64" for phase in PHASES})
 _MEMORY: dict[str, Kind] = {"step": "int64", **dict.fromkeys(MEMORY_CLASSES, "int64")}
 _REQUESTS: dict[str, Kind] = {
     "request_id": "int64",
@@ -49,10 +50,12 @@ class RunFiles:
         self._memory = folder.parquet("memory.parquet", _MEMORY)
 
     def write_steps(self, columns: Columns) -> None:
-        """Append rows of `StepTable.expand` to steps and memory."""
+        """Append rows of `StepTable.expand` to steps and memory; phases of a step that nobody measured are null."""
         counts = {name: columns[name] for name in _STEP_COUNTS}
         start_s, duration_s = columns["start_ns"] / NS_PER_S, columns["duration_ns"] / NS_PER_S
-        self._steps.write({"step": columns["step"], "start_s": start_s, "duration_s": duration_s, **counts})
+        unknown = np.full(len(start_s), np.nan)
+        phases = {f"{phase}_s": columns[phase] / NS_PER_S if phase in columns else unknown for phase in PHASES}
+        self._steps.write({"step": columns["step"], "start_s": start_s, "duration_s": duration_s, **counts, **phases})
         self._memory.write({name: columns[name] for name in _MEMORY})
 
     def write_requests(self, columns: RequestColumns, reasons: list[str | None], step_ends: IntArray) -> None:

@@ -59,7 +59,8 @@ class Recorder:
         """`plan`, decided at `now` over a pool in state `usage`, is carried out; `growth` is `Scheduler.advance`'s."""
         durations = result.durations
         emitted = self._requests.emit(plan, len(durations), now + int(durations[0]))
-        self._steps.add(plan, now, durations, growth, emitted, usage, self._ledger.reservations(usage))
+        reserved = self._ledger.reservations(usage)
+        self._steps.add(plan, now, durations, growth, emitted, usage, reserved, result.breakdown)
         for observer in self._observers:
             observer.begin(plan, now, durations)
         if len(self._steps) == FLUSH_PLANS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kvsim.errors import InvariantError
-from kvsim.plan import IntArray, PoolUsage, StepPlan
+from kvsim.plan import PHASES, IntArray, PoolUsage, StepPlan
 from kvsim.record.memory import Reservations
 
 Columns = dict[str, IntArray]
@@ -38,6 +38,7 @@ class StepTable:
         self._plans: list[tuple[int, ...]] = []
         self._durations: list[IntArray] = []
         self._growth: list[IntArray] = []
+        self._breakdowns: list[tuple[int, ...]] = []
         self._num_steps = 0
 
     def __len__(self) -> int:
@@ -52,8 +53,12 @@ class StepTable:
         num_emitted: int,
         usage: PoolUsage,
         reserved: Reservations,
+        breakdown: tuple[int, ...] = (),
     ) -> None:
-        """A plan that was carried out ``len(durations)`` times from `now` on; the state is that after its decision."""
+        """A plan that was carried out ``len(durations)`` times from `now` on; the state is that after its decision.
+
+        A run's steps have a breakdown all or none, and then one repeat a plan.
+        """
         rows = len(plan.seq_ids)
         self._plans.append(
             (
@@ -75,9 +80,13 @@ class StepTable:
         )
         self._durations.append(durations)
         self._growth.append(growth)
+        if breakdown:
+            self._breakdowns.append(breakdown)
 
     def expand(self) -> Columns:
         """Rows of the plans added since the last call; `MEMORY_CLASSES` and what steps.parquet shows, in ns and tokens.
+
+        Where steps were measured, their `PHASES` too.
 
         Raises:
             InvariantError: a sequence sees other tokens than its allocator says are stored.
@@ -100,12 +109,15 @@ class StepTable:
         columns["context_tokens"] = rows["context_tokens"] + added
         for name in ("num_seqs", "num_prefill_tokens", "num_decode_seqs", "num_waiting", "num_running", "num_emitted"):
             columns[name] = rows[name]
+        if self._breakdowns:
+            columns |= zip(PHASES, np.array(self._breakdowns, dtype=np.int64).T, strict=True)
         columns |= _memory(rows, added, growth)
         self._check_context(columns, rows)
         self._num_steps += len(durations)
         self._plans.clear()
         self._durations.clear()
         self._growth.clear()
+        self._breakdowns.clear()
         return columns
 
     def _check_context(self, columns: Columns, rows: Columns) -> None:

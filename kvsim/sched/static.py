@@ -27,7 +27,11 @@ class StaticScheduler(SchedulerBase):
         if self.running:
             self._grow_running()
             plan = self._plan_decodes(UNBOUNDED)
-            return plan._replace(idle_rows=len(self._finished), max_repeats=UNBOUNDED)
+            return plan._replace(
+                idle_rows=len(self._finished),
+                idle_context_tokens=sum(seq.num_computed_tokens for seq in self._finished),
+                max_repeats=UNBOUNDED,
+            )
         batch = self._next_batch()
         if not batch:
             return self._empty_plan()

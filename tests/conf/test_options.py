@@ -10,7 +10,18 @@ from omegaconf import OmegaConf
 
 from kvsim.config import Config, build, compose
 
-GROUPS = ("allocator", "cost", "executor", "experiment", "hardware", "model", "scheduler", "system", "workload")
+GROUPS = (
+    "allocator",
+    "attention",
+    "cost",
+    "executor",
+    "experiment",
+    "hardware",
+    "model",
+    "scheduler",
+    "system",
+    "workload",
+)
 BIG = "hardware.memory_bytes=4000000000000"  # every model fits
 
 
@@ -31,6 +42,10 @@ def needs(option: str, tmp_path: Path) -> list[str]:
         with RunFolder(tmp_path) as folder:
             folder.parquet("steps.parquet", {"duration_s": "float64"}).write({"duration_s": [0.5]})
         return [f"executor.path={tmp_path}", "rate=1"]
+    if option == "executor=gpu":
+        small = ["num_layers=1", "hidden_size=32", "num_heads=2", "num_kv_heads=1", "ffn_size=32", "vocab_size=50"]
+        model = ["model=smollm2-135m", *(f"model.{field}" for field in small)]
+        return [*model, "executor.device=cpu", "attention=sdpa", "kv.num_blocks=64", "rate=1"]
     return ["rate=1"]
 
 
@@ -49,6 +64,14 @@ def test_system_runs_and_sets_no_numbers(option: str) -> None:
     assert run.labels["system"] == name
     text = (resources.files("kvsim.conf") / "system" / f"{name}.yaml").read_text(encoding="utf-8")
     assert list(OmegaConf.create(text)) == ["defaults", "system"]
+
+
+def test_attention_follows_the_allocator() -> None:
+    for option in options():
+        if option.startswith("system="):
+            cfg = compose([option])
+            contiguous = cfg.attention._target_.endswith("TritonContiguous")
+            assert contiguous == (".contiguous." in cfg.allocator._target_), option
 
 
 def test_group_list_is_complete() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kvsim.metrics import StepTotals
+from kvsim.plan import PHASES
 from kvsim.record import recorder as module
 from kvsim.record.recorder import Recorder
 from kvsim.request import Request, Sequence, Status
@@ -86,7 +87,9 @@ def test_the_files_are_the_tables_in_seconds(system: str, tmp_path: Path) -> Non
     steps, memory = read(tmp_path / "steps.parquet"), read(tmp_path / "memory.parquet")
     assert steps["start_s"] == [start / 1e9 for start in log.columns["start_ns"]]
     assert steps["duration_s"] == [duration / 1e9 for duration in log.columns["duration_ns"]]
-    for name in steps.keys() - {"start_s", "duration_s"}:
+    unmeasured = {f"{phase}_s" for phase in PHASES}
+    assert all(steps[name] == [None] * len(steps["step"]) for name in unmeasured)
+    for name in steps.keys() - unmeasured - {"start_s", "duration_s"}:
         assert steps[name] == log.columns[name], name
     for name in memory:
         assert memory[name] == log.columns[name], name

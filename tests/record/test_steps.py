@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kvsim.errors import InvariantError
-from kvsim.plan import PoolUsage, StepPlan
+from kvsim.plan import PHASES, PoolUsage, StepPlan
 from kvsim.record.memory import NOTHING_RESERVED, Reservations
 from kvsim.record.steps import StepTable
 from tests.record.plans import decodes, plan, usage
@@ -54,6 +54,16 @@ def test_a_plan_carried_out_thrice_is_three_rows() -> None:
         "free_unusable": [48, 44, 40],
         **{name: [0, 0, 0] for name in ("reserved", "rounding", "holes", "swap_in_flight", "cached")},
     }
+
+
+def test_a_measured_step_tells_its_phases() -> None:
+    table = StepTable()
+    pool = usage(64, resident=6, held=8)
+    for breakdown in ((0, 1, 6, 3), (2, 2, 5, 1)):
+        table.add(decodes(5), 0, np.array([10]), np.array([0]), 1, pool, NOTHING_RESERVED, breakdown)
+    assert expand(table, *PHASES) == [(0, 1, 6, 3), (2, 2, 5, 1)]
+    add(table, decodes(5), pool)
+    assert not set(PHASES) & set(table.expand())
 
 
 def test_a_reservation_is_used_up_by_repeats() -> None:

@@ -1,0 +1,82 @@
+"""The device, its number format and its memory. Imported before any kernel: it decides how those run."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from kvsim.errors import ConfigError
+from kvsim.specs import GIB, ModelSpec
+
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+
+
+def _interpret_kernels() -> None:
+    """Let Triton run kernels on CPU tensors; it asks for this when a kernel is defined."""
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def patch_index(tensor: type, scope: Any) -> None:
+        # range(begin, end) over tensors: Triton 3.6 asks for the index of an array of one element, NumPy 2.4 refuses
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patch_index
+
+
+if not torch.cuda.is_available():
+    _interpret_kernels()
+
+
+def open_device(name: str, dtype: str) -> tuple[torch.device, torch.dtype]:
+    """The device and number format of a configuration.
+
+    Raises:
+        ConfigError: there is no such device, or no such format.
+    """
+    if dtype not in DTYPES:
+        raise ConfigError(f"executor.dtype={dtype!r} must be one of {', '.join(DTYPES)}")
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"executor.device={name!r} is no device; give cuda, cuda:1 or cpu") from error
+    if device.type not in ("cuda", "cpu"):
+        raise ConfigError(f"executor.device={name!r} is not supported; give cuda, cuda:1 or cpu")
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (device.index or 0) >= count:
+            raise ConfigError(
+                f"executor.device={name}: PyTorch {torch.__version__} sees {count} CUDA devices; give "
+                "executor=sim to simulate, or executor.device=cpu to run a tiny model slowly"
+            )
+        torch.cuda.set_device(device.index or 0)  # kernels are launched on the current one
+    return device, DTYPES[dtype]
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that PyTorch can still have on `device`; all memory of the machine for the CPU."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def check_room(model: ModelSpec, num_slots: int, *, dtype: torch.dtype, device: torch.device) -> None:
+    """Whether weights and KV pool find room together, before either is made.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    weights = model.num_parameters * dtype.itemsize
+    pool = num_slots * model.kv_bytes_per_token // model.dtype_bytes * dtype.itemsize
+    free = free_memory(device)
+    if weights + pool > free:
+        raise ConfigError(
+            f"{model.name} needs {weights / GIB:.1f} GiB for its weights and {pool / GIB:.1f} GiB for {num_slots} "
+            f"tokens of KV, {free / GIB:.1f} GiB are free on {device}; lower kv.num_blocks or "
+            "hardware.memory_utilization, or choose a smaller model"
+        )

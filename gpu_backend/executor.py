@@ -1,0 +1,168 @@
+"""`GpuExecutor`: a plan becomes a forward pass, and its duration is measured."""
+
+from __future__ import annotations
+
+import gc
+import time
+from importlib import metadata
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpu_backend.attention.base import Attention
+from gpu_backend.device import open_device
+from gpu_backend.inputs import InputBuilder
+from gpu_backend.memory_check import MemoryCheck
+from gpu_backend.prompts import Prompts, RandomPrompts, TokenIds
+from gpu_backend.runner import DecoderSpec, RunnerSpec, obtain_runner
+from gpu_backend.sequences import NO_TOKENS, Sequences
+from kvsim.errors import ConfigError, DeviceError
+from kvsim.plan import StepPlan, StepResult
+from kvsim.specs import ModelSpec
+from kvsim.workload.outcomes import Outcomes
+
+
+class GpuExecutor:
+    """Carries plans out on a device, one step a call; lengths are forced, texts are the model's own.
+
+    A step lasts from the end of the one before, so that nothing a server does is left off the clock; the first one
+    from its own start. Padding of a static batch is computed but belongs to no sequence; its finished members are
+    decoded, and drawn from, over what they hold.
+
+    Args:
+        device: ``cuda``, ``cuda:1`` or ``cpu``.
+        dtype: of weights, activations and KV: bfloat16, float16 or float32.
+        weights: real ones, see `load_decoder`; None draws them.
+        temperature: of sampling; 0 takes the most likely token.
+        cuda_graphs: capture forward passes; without them, and on a CPU, every kernel is launched on its own.
+        check_memory: count on the device what lies in the pool, every step (INV-tokens); slow.
+        contiguous: every sequence lies in one piece.
+        prompts: token ids; None draws them.
+        keep_tokens: keep what ended sequences drew for `tokens`.
+
+    Raises:
+        ConfigError: no such device, too little memory, weights that do not fit, more than one GPU, or an attention that
+            wants sequences in one piece where they are not.
+    """
+
+    def __init__(
+        self,
+        *,
+        device: str,
+        dtype: str,
+        weights: str | None,
+        temperature: float,
+        cuda_graphs: bool,
+        check_memory: bool,
+        attention: Attention,
+        outcomes: Outcomes,
+        model: ModelSpec,
+        tensor_parallel: int,
+        num_slots: int,
+        block_size: int,
+        max_model_len: int,
+        max_num_seqs: int | None,
+        max_num_batched_tokens: int | None,
+        contiguous: bool,
+        seed: int,
+        prompts: Prompts | None = None,
+        keep_tokens: bool = False,
+    ) -> None:
+        if attention.contiguous and not contiguous:
+            raise ConfigError(
+                f"attention: {type(attention).__name__} reads sequences that lie in one piece, which this allocator "
+                "does not give; choose attention=triton_paged or a buddy allocator"
+            )
+        if tensor_parallel > 1:
+            raise ConfigError(f"hardware.tensor_parallel={tensor_parallel}: executor=gpu runs on one GPU; give 1")
+        self._device, torch_dtype = open_device(device, dtype)
+        spec = RunnerSpec(
+            DecoderSpec(model, weights, torch_dtype, self._device, seed),
+            repr(attention),
+            temperature,
+            cuda_graphs,
+            num_slots,
+            block_size,
+            max_model_len,
+            max_num_seqs,
+            max_num_batched_tokens,
+        )
+        self._runner = obtain_runner(spec, attention)
+        self._outcomes = outcomes
+        self._sequences = Sequences(
+            prompts or RandomPrompts(seed, model.vocab_size), max_model_len, block_size, keep_tokens=keep_tokens
+        )
+        self._inputs = InputBuilder(
+            self._sequences,
+            self._runner.buffers,
+            self._runner.buckets,
+            max_rows=self._runner.max_rows,
+            query_tile=self._runner.query_tile,
+        )
+        self._check = MemoryCheck(self._runner.cache) if check_memory else None
+        self._ended: int | None = None
+        gc.collect()
+        gc.freeze()  # a full collection would walk over PyTorch in the middle of a step
+
+    @property
+    def buckets(self) -> dict[str, tuple[int, ...]]:
+        """Sizes of the captured graphs: rows (decode), tokens (mixed), rows of the head (samples)."""
+        return self._runner.buckets._asdict()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What measured times depend on."""
+        return {
+            "device": torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu",
+            "cuda": str(torch.version.cuda),
+            "torch": torch.__version__,
+            "triton": metadata.version("triton"),
+            "attention": self._runner.spec.attention,
+            "dtype": str(self._runner.spec.decoder.dtype),
+        }
+
+    def tokens(self, seq_id: int) -> list[int]:
+        """Tokens drawn for a sequence so far."""
+        return self._sequences.drawn(seq_id)
+
+    def execute(self, plan: StepPlan, now: int, max_repeats: int, until: int) -> StepResult:
+        """One step.
+
+        Raises:
+            DeviceError: the device ran out of memory.
+            InvariantError: with `check_memory`, the pool holds other tokens than the plan says.
+        """
+        start = time.perf_counter_ns()
+        begun = start if self._ended is None else self._ended
+        if self._check:
+            self._check.poison_freed(plan)
+        try:
+            step = self._inputs.prepare(plan)
+            prepared = time.perf_counter_ns()
+            ids = self._runner.run(step)
+            # the device is busy: what does not need its result is done meanwhile
+            stopped = self._outcomes.draw(plan, 1)
+            self._inputs.foresee(plan, stopped)
+            drawn = self._fetch(ids, len(step.sampled))
+        except torch.OutOfMemoryError as error:
+            raise DeviceError(
+                f"{self._device} ran out of memory in step {plan.step} of {plan.total_tokens} tokens; lower "
+                "kv.num_blocks, hardware.memory_utilization or scheduler.max_num_batched_tokens"
+            ) from error
+        computed = time.perf_counter_ns()
+        self._inputs.take_in(step, drawn)
+        ended = time.perf_counter_ns()
+        if self._check:
+            self._check.count(plan, self._sequences.resident(plan.tables))
+        self._ended = time.perf_counter_ns() if self._check else ended
+        breakdown = (start - begun, prepared - start, computed - prepared, ended - computed)
+        return StepResult(np.array([ended - begun]), stopped, breakdown)
+
+    def _fetch(self, ids: Tensor | None, samples: int) -> TokenIds:
+        """The first `samples` ids on the host, once the step is done."""
+        if ids is None:
+            if self._device.type == "cuda":
+                torch.cuda.current_stream(self._device).synchronize()
+            return NO_TOKENS
+        return ids[:samples].to("cpu").numpy().astype(np.int32)  # waits for the device

@@ -1,0 +1,1 @@
+"""Where the numbers of a model come from: random draws, safetensors folders, GGUF files."""

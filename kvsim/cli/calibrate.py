@@ -1,0 +1,104 @@
+"""`kvsim calibrate`: measure steps on an executor and write a cost profile."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvsim.checks import check_integer, check_number
+from kvsim.cli.flags import split_flags
+from kvsim.cli.help import command_help
+from kvsim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from kvsim.calibrate.points import Measured
+
+HEAD = """\
+usage: kvsim calibrate [KEY=VALUE ...]    measure steps on a GPU and write a cost profile
+
+  kvsim calibrate model=llama-3-8b hardware=h200 calibrate.output=conf/cost/h200_llama-3-8b.yaml
+  kvsim calibrate calibrate.from_points=conf/cost/h200_llama-3-8b.points.csv calibrate.output=again.yaml
+
+A grid of steps (decodes, prompts, chunks, mixes, padding), then short runs of two systems; what is fitted goes to
+calibrate.output, the measured steps beside it, the error on steps left out of the fit to stdout. executor=sim
+calibrates against another cost model.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Calibrate as the overrides among `arguments` say, on a GPU unless they name another executor.
+
+    Raises:
+        ConfigError: wrong usage or configuration; nothing is written.
+    """
+    flags, overrides = split_flags(arguments)
+    if {"--help", "-h"} & set(flags):
+        print(command_help(HEAD).partition("\nOptions:")[0])  # Hydra's flags are for runs
+        return 0
+    if flags:
+        raise ConfigError(f"option {flags[0]}: is not for kvsim calibrate, which takes KEY=VALUE and --help")
+    from kvsim.calibrate.fit import fit
+    from kvsim.calibrate.points import read_points, write_points
+    from kvsim.calibrate.profile import write_profile
+    from kvsim.cli.composed import composed, split_key
+
+    executor, others = split_key(overrides, "executor")
+    overrides = [*others, *(executor or ["executor=gpu"])]
+    cfg = composed(overrides)
+    output, points_file = _files(cfg)
+    if cfg.calibrate.from_points is None:
+        measured = _measure(cfg, overrides)
+        write_points(points_file, measured)
+        _say(f"points in {points_file}")
+    else:
+        measured = read_points(Path(cfg.calibrate.from_points))
+    result = fit(measured.points, measured.buckets)
+    write_profile(output, result, measured)
+    for error in result.errors:
+        print(f"{error.kind:24}{error.points:6} steps  mean {error.mean:6.2%}  p95 {error.p95:6.2%}  "
+              f"bias {error.bias:+6.2%}")  # fmt: skip
+    _say(f"profile in {output}")
+    return 0
+
+
+def _files(cfg: DictConfig) -> tuple[Path, Path]:
+    """The paths of the profile and of the points."""
+    if cfg.calibrate.output is None:
+        raise ConfigError("calibrate.output is not set; give for example calibrate.output=conf/cost/mine.yaml")
+    output = Path(cfg.calibrate.output)
+    if output.suffix != ".yaml":
+        raise ConfigError(f"calibrate.output={output}: must end in .yaml, so that cost=NAME finds it")
+    points = Path(cfg.calibrate.points or output.with_suffix(".points.csv"))
+    for path in (output, points):
+        if not path.parent.is_dir():
+            raise ConfigError(f"{path}: there is no folder {path.parent}; make it, or choose another file")
+    return output, points
+
+
+def _measure(cfg: DictConfig, overrides: Sequence[str]) -> Measured:
+    from kvsim.calibrate.run import Effort, calibrate
+    from kvsim.cli.composed import built, changed
+
+    asked = cfg.calibrate
+    words = changed(
+        overrides, f"rate={asked.rate}", f"duration={asked.run_seconds}", "num_requests=null", "engine.drain=false"
+    )
+    real_runs = [(system, functools.partial(built, changed(words, f"system={system}"))) for system in asked.systems]
+    effort = Effort(
+        check_integer("calibrate.repeats", asked.repeats, high=1000),
+        check_number("calibrate.max_seconds", asked.max_seconds, 1.0, 1e6),
+        check_integer("calibrate.max_tokens", asked.max_tokens, low=16),
+        check_integer("calibrate.max_rows", asked.max_rows, high=1 << 16),
+    )
+    # no limit of a scheduler: the engine then has all its buckets
+    grid = changed(words, "scheduler.max_num_seqs=null", "scheduler.max_num_batched_tokens=null")
+    return calibrate(functools.partial(built, grid), real_runs, effort, ["kvsim", *sys.argv[1:]], _say)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,77 @@
+"""`kvsim bench`: an offline run on any executor, and a clear line where there is no GPU backend."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kvsim.cli.bench import KERNELS, engine_report
+from tests.calls import Call, caller
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """Calls kvsim inside this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return caller(monkeypatch, capfd)
+
+
+def test_engine_reports_tokens_a_second(call: Call) -> None:
+    reply = call("bench", "engine", "executor=sim", "cost=constant", "cost.seconds=0.5", "workload=synthetic",
+                 "workload.lengths.input_mean=100", "workload.lengths.output_mean=10", "num_requests=8")  # fmt: skip
+    assert reply.code == 0, reply.err
+    found = {line[:22].strip(): line[22:].strip() for line in reply.out.splitlines()}
+    assert list(found) == ["requests", "output tokens/s", "total tokens/s", "steps"]
+    assert found["requests"] == "8"
+
+
+def test_phases_are_means() -> None:
+    summary = {
+        "completed": 2,
+        "output_throughput": 100.0,
+        "total_output_tokens": 10,
+        "total_input_tokens": 30,
+        "steps": 2,
+    }
+    report = engine_report(summary, [(0, 2000, 5000, 100), (4000, 4000, 7000, 300)])
+    found = {line[:22].strip(): line[22:].strip() for line in report.splitlines()}
+    assert found == {
+        "requests": "2", "output tokens/s": "100", "total tokens/s": "400", "steps": "2", "schedule, us a step": "2.0",
+        "prepare, us a step": "3.0", "forward, us a step": "6.0", "finish, us a step": "0.2",
+    }  # fmt: skip
+
+
+def test_kernels_are_passed_on(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType(KERNELS)
+    module.main = lambda arguments: print(*arguments) or 7  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, KERNELS, module)
+    reply = call("bench", "kernels", "--only", "decode")
+    assert (reply.code, reply.out) == (7, "--only decode\n")
+
+
+def test_no_gpu_backend_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, KERNELS, None)
+    reply = call("bench", "kernels")
+    assert reply.code == 2
+    assert "needs the GPU backend" in reply.err and len(reply.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("kernel",), "unknown benchmark 'kernel'; did you mean 'kernels'?"),
+        (("engine", "--cfg", "job"), "is not for kvsim bench engine"),
+        (("engine", "executor=sim", "rat=3"), "did you mean 'rate'?"),
+    ],
+)
+def test_wrong_usage(call: Call, words: tuple[str, ...], message: str) -> None:
+    reply = call("bench", *words)
+    assert reply.code == 2 and message in reply.err
+
+
+def test_help(call: Call) -> None:
+    assert call("bench").out.startswith("usage: kvsim bench")
+    assert call("bench", "engine", "--help").code == 0
