@@ -57,11 +57,11 @@ def open_device(name: str, dtype: str) -> tuple[torch.device, torch.dtype]:
     return device, DTYPES[dtype]
 
 
-def free_memory(device: torch.device) -> int:
-    """Bytes that PyTorch can still have on `device`; all memory of the machine for the CPU."""
+def usable_memory(device: torch.device) -> int:
+    """Bytes of `device` that nobody else has; all memory of the machine for the CPU."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return free + torch.cuda.memory_reserved(device)
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -73,10 +73,10 @@ def check_room(model: ModelSpec, num_slots: int, *, dtype: torch.dtype, device: 
     """
     weights = model.num_parameters * dtype.itemsize
     pool = num_slots * model.kv_bytes_per_token // model.dtype_bytes * dtype.itemsize
-    free = free_memory(device)
-    if weights + pool > free:
+    usable = usable_memory(device)
+    if weights + pool > usable:
         raise ConfigError(
             f"{model.name} needs {weights / GIB:.1f} GiB for its weights and {pool / GIB:.1f} GiB for {num_slots} "
-            f"tokens of KV, {free / GIB:.1f} GiB are free on {device}; lower kv.num_blocks or "
+            f"tokens of KV, {usable / GIB:.1f} GiB are free on {device}; lower kv.num_blocks or "
             "hardware.memory_utilization, or choose a smaller model"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from functools import cached_property
 from importlib import metadata
 
 import numpy as np
@@ -11,12 +12,13 @@ import torch
 from torch import Tensor
 
 from gpu_backend.attention.base import Attention
-from gpu_backend.device import open_device
+from gpu_backend.device import check_room, open_device
 from gpu_backend.inputs import InputBuilder
 from gpu_backend.memory_check import MemoryCheck
 from gpu_backend.prompts import Prompts, RandomPrompts, TokenIds
-from gpu_backend.runner import DecoderSpec, RunnerSpec, obtain_runner
+from gpu_backend.runner import DecoderSpec, ModelRunner, RunnerSpec, obtain_runner
 from gpu_backend.sequences import NO_TOKENS, Sequences
+from kvsim.checks import check_number
 from kvsim.errors import ConfigError, DeviceError
 from kvsim.plan import StepPlan, StepResult
 from kvsim.specs import ModelSpec
@@ -28,7 +30,7 @@ class GpuExecutor:
 
     A step lasts from the end of the one before, so that nothing a server does is left off the clock; the first one
     from its own start. Padding of a static batch is computed but belongs to no sequence; its finished members are
-    decoded, and drawn from, over what they hold.
+    decoded, and drawn from, over what they hold. Weights, KV pool and CUDA graphs are made before the first step.
 
     Args:
         device: ``cuda``, ``cuda:1`` or ``cpu``.
@@ -76,8 +78,11 @@ class GpuExecutor:
             )
         if tensor_parallel > 1:
             raise ConfigError(f"hardware.tensor_parallel={tensor_parallel}: executor=gpu runs on one GPU; give 1")
+        check_number("executor.temperature", temperature, 0.0, 100.0)
         self._device, torch_dtype = open_device(device, dtype)
-        spec = RunnerSpec(
+        check_room(model, num_slots, dtype=torch_dtype, device=self._device)
+        self._attention = attention
+        self._spec = RunnerSpec(
             DecoderSpec(model, weights, torch_dtype, self._device, seed),
             repr(attention),
             temperature,
@@ -88,22 +93,35 @@ class GpuExecutor:
             max_num_seqs,
             max_num_batched_tokens,
         )
-        self._runner = obtain_runner(spec, attention)
         self._outcomes = outcomes
         self._sequences = Sequences(
             prompts or RandomPrompts(seed, model.vocab_size), max_model_len, block_size, keep_tokens=keep_tokens
         )
-        self._inputs = InputBuilder(
-            self._sequences,
-            self._runner.buffers,
-            self._runner.buckets,
-            max_rows=self._runner.max_rows,
-            query_tile=self._runner.query_tile,
-        )
-        self._check = MemoryCheck(self._runner.cache) if check_memory else None
+        self._check_memory = check_memory
         self._ended: int | None = None
+
+    @cached_property
+    def _runner(self) -> ModelRunner:
+        """Made when first needed: a sweep builds all its executors before the first of them runs."""
+        runner = obtain_runner(self._spec, self._attention)
         gc.collect()
         gc.freeze()  # a full collection would walk over PyTorch in the middle of a step
+        return runner
+
+    @cached_property
+    def _inputs(self) -> InputBuilder:
+        runner = self._runner
+        return InputBuilder(
+            self._sequences,
+            runner.buffers,
+            runner.buckets,
+            max_rows=runner.max_rows,
+            query_tile=runner.query_tile,
+        )
+
+    @cached_property
+    def _check(self) -> MemoryCheck | None:
+        return MemoryCheck(self._runner.cache) if self._check_memory else None
 
     @property
     def buckets(self) -> dict[str, tuple[int, ...]]:
@@ -118,8 +136,8 @@ class GpuExecutor:
             "cuda": str(torch.version.cuda),
             "torch": torch.__version__,
             "triton": metadata.version("triton"),
-            "attention": self._runner.spec.attention,
-            "dtype": str(self._runner.spec.decoder.dtype),
+            "attention": self._spec.attention,
+            "dtype": str(self._spec.decoder.dtype),
         }
 
     def tokens(self, seq_id: int) -> list[int]:
@@ -130,20 +148,22 @@ class GpuExecutor:
         """One step.
 
         Raises:
+            ConfigError: before the first one, see above.
             DeviceError: the device ran out of memory.
             InvariantError: with `check_memory`, the pool holds other tokens than the plan says.
         """
+        runner, inputs, check = self._runner, self._inputs, self._check
+        if check:
+            check.poison_freed(plan)
         start = time.perf_counter_ns()
         begun = start if self._ended is None else self._ended
-        if self._check:
-            self._check.poison_freed(plan)
         try:
-            step = self._inputs.prepare(plan)
+            step = inputs.prepare(plan)
             prepared = time.perf_counter_ns()
-            ids = self._runner.run(step)
+            ids = runner.run(step)
             # the device is busy: what does not need its result is done meanwhile
             stopped = self._outcomes.draw(plan, 1)
-            self._inputs.foresee(plan, stopped)
+            inputs.foresee(plan, stopped)
             drawn = self._fetch(ids, len(step.sampled))
         except torch.OutOfMemoryError as error:
             raise DeviceError(
@@ -151,11 +171,11 @@ class GpuExecutor:
                 "kv.num_blocks, hardware.memory_utilization or scheduler.max_num_batched_tokens"
             ) from error
         computed = time.perf_counter_ns()
-        self._inputs.take_in(step, drawn)
+        inputs.take_in(step, drawn)
         ended = time.perf_counter_ns()
-        if self._check:
-            self._check.count(plan, self._sequences.resident(plan.tables))
-        self._ended = time.perf_counter_ns() if self._check else ended
+        if check:
+            check.count(plan, self._sequences.resident(plan.tables))
+        self._ended = time.perf_counter_ns() if check else ended
         breakdown = (start - begun, prepared - start, computed - prepared, ended - computed)
         return StepResult(np.array([ended - begun]), stopped, breakdown)
 

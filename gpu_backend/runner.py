@@ -17,7 +17,6 @@ from torch import Tensor
 from gpu_backend.attention.base import Attention
 from gpu_backend.batch import Batch
 from gpu_backend.buckets import Buckets, Shape, bucket_of, decode_shape, make_buckets, mixed_shape
-from gpu_backend.device import check_room
 from gpu_backend.graphs import GraphPool, can_capture, no_collection
 from gpu_backend.inputs import Step
 from gpu_backend.kernels.prefill_attention import query_tile
@@ -117,6 +116,12 @@ class ModelRunner:
         """Draw from the seed's first number again."""
         self.sampler.generator.manual_seed(self.spec.decoder.seed)
 
+    def free(self) -> None:
+        """Give the device's memory back, whoever still knows this runner; it is of no further use."""
+        self._passes.clear()
+        self._heads.clear()
+        del self.decoder, self.cache, self._hidden_SE, self._ids_S
+
     def _pass(self, batch: Batch) -> Tensor:
         hidden_TE = self.decoder.hidden(batch, self.cache, self._attention)
         return hidden_TE.index_select(0, batch.sample_tokens)
@@ -155,21 +160,22 @@ def obtain_runner(spec: RunnerSpec, attention: Attention) -> ModelRunner:
     """The last runner of this process if it is the same, else a new one in its place, the weights kept if they are.
 
     Raises:
-        ConfigError: weights and pool do not fit the device, or the weights do not fit the model.
+        ConfigError: the device is too small, or the weights do not fit the model.
     """
     global _last
     gc.unfreeze()
     if _last is not None and _last.spec == spec:
         _last.reset()
         return _last
-    decoder = _last.decoder if _last is not None and _last.spec.decoder == spec.decoder else None
-    _last = None
+    decoder = None
+    if _last is not None:
+        decoder = _last.decoder if _last.spec.decoder == spec.decoder else None
+        _last.free()
+        _last = None
     gc.collect()
     device = spec.decoder.device
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    if decoder is None:
-        check_room(spec.decoder.model, spec.num_slots, dtype=spec.decoder.dtype, device=device)
     try:
         _last = ModelRunner(spec, attention, decoder)
     except torch.OutOfMemoryError as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -14,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import hydra
 from hydra import initialize_config_module
 from hydra.core.config_store import ConfigStore
-from hydra.errors import InstantiationException
-from hydra.utils import instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from kvsim.checks import check_integer
 from kvsim.errors import ConfigError
+from kvsim.parts import make_part
 from kvsim.units import MAX_SECONDS, NS_PER_S
 
 if TYPE_CHECKING:
@@ -33,21 +30,6 @@ log = logging.getLogger(__name__)
 LEAST_STEP_TOKENS = 2560
 """A pool leaves room for the activations of a step of at least so many tokens, so that systems with smaller or no
 budgets are compared on the same pool, as in the vLLM paper's artifact."""
-
-
-PARTS = {
-    "model": "kv_bytes_per_token",
-    "hardware": "memory_bytes",
-    "workload": "next_arrival",
-    "cost": "decode_run",
-    "executor": "execute",
-    "scheduler": "schedule",
-    "allocator": "allocate",
-}
-"""Groups that become objects, and what tells one."""
-
-GPU_MODULES = ("torch", "triton", "safetensors", "gguf")
-"""What only executor=gpu needs."""
 
 
 class Output(StrEnum):
@@ -229,13 +211,13 @@ def build(cfg: DictConfig, choices: Mapping[str, str] | None = None) -> Run:
     _check_window(cfg)
     _check_workload_keys(cfg)
     slo = _slo(cfg)
-    model, hardware = _make(cfg, "model"), _make(cfg, "hardware")
-    workload, cost = _make(cfg, "workload"), _make(cfg, "cost", model=model, hardware=hardware)
+    model, hardware = make_part(cfg, "model"), make_part(cfg, "hardware")
+    workload, cost = make_part(cfg, "workload"), make_part(cfg, "cost", model=model, hardware=hardware)
     outcomes = Outcomes()
     num_blocks = _num_blocks(cfg, model, hardware)
     scheduler, allocator = _build_policies(cfg, model, num_blocks, outcomes)
     block_size = cfg.kv.block_size
-    executor = _make(
+    executor = make_part(
         cfg,
         "executor",
         cost=cost,
@@ -281,7 +263,7 @@ def build_cost(cfg: DictConfig) -> CostModel:
     Raises:
         ConfigError: a value is out of range.
     """
-    cost: CostModel = _make(cfg, "cost", model=_make(cfg, "model"), hardware=_make(cfg, "hardware"))
+    cost: CostModel = make_part(cfg, "cost", model=make_part(cfg, "model"), hardware=make_part(cfg, "hardware"))
     return cost
 
 
@@ -358,7 +340,7 @@ def _build_policies(
     """Scheduler and allocator at the longest sequence that model, pool and step allow."""
     length = _asked_length(cfg, model)
     while True:
-        allocator: KVAllocator = _make(
+        allocator: KVAllocator = make_part(
             cfg,
             "allocator",
             num_blocks=num_blocks,
@@ -366,7 +348,7 @@ def _build_policies(
             max_model_len=length,
             oracle=outcomes,
         )
-        scheduler: Scheduler = _make(cfg, "scheduler", allocator=allocator, max_model_len=length, oracle=outcomes)
+        scheduler: Scheduler = make_part(cfg, "scheduler", allocator=allocator, max_model_len=length, oracle=outcomes)
         limit, why = min(
             (length, ""),
             (allocator.max_sequence_tokens, f"the longest sequence that the empty pool of {num_blocks} blocks holds"),
@@ -388,63 +370,3 @@ def _asked_length(cfg: DictConfig, model: ModelSpec) -> int:
         return model.max_model_len
     limit = f"the limit is {model.name}'s, model.max_model_len"
     return check_integer("scheduler.max_model_len", asked, 2, model.max_model_len, limit)
-
-
-def _make(cfg: DictConfig, group: str, **available: object) -> Any:
-    """The object that a group's node describes; the only caller of `instantiate`.
-
-    A node with ``_partial_: true`` is completed with those of the `available` objects that its constructor names.
-    The oracle goes only to who declares ``uses_oracle`` (INV-oracle).
-    """
-    if "_target_" not in (cfg[group] or {}):
-        raise ConfigError(f"{group}: the option chosen has no _target_; kvsim run --help lists complete ones")
-    for key in OmegaConf.missing_keys(cfg[group]):
-        raise ConfigError(f"{key} is not set; give {key}=VALUE")
-    try:
-        made = instantiate(cfg[group])
-    except InstantiationException as error:
-        if isinstance(error.__cause__, ConfigError):
-            raise error.__cause__ from error
-        missing = _missing_module(error)
-        if missing in GPU_MODULES:
-            raise ConfigError(
-                f"{group}: the Python package {missing} is not installed; pip install 'kvsim[gpu]' brings it"
-            ) from error
-        raise
-    if not isinstance(made, functools.partial):
-        return _checked(made, group)
-    if not getattr(made.func, "uses_oracle", False):
-        available.pop("oracle", None)
-    try:
-        signature = inspect.signature(made.func)
-    except ValueError as error:
-        raise ConfigError(f"{group}: {made.func.__qualname__} tells no arguments; choose another _target_") from error
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()):
-        available = {name: value for name, value in available.items() if name in signature.parameters}
-    ours = [name for name in made.keywords if name in available and name != "max_model_len"]
-    if ours:
-        raise ConfigError(f"{group}.{ours[0]}: is set by kvsim; leave it out")
-    keywords = {name: value for name, value in made.keywords.items() if name not in available} | available
-    try:
-        signature.bind(*made.args, **keywords)
-    except TypeError as error:
-        raise ConfigError(f"{group}: {made.func.__qualname__} takes other keys: {error}") from error
-    return _checked(made.func(*made.args, **keywords), group)
-
-
-def _missing_module(error: BaseException) -> str | None:
-    """Name of the module that was not there to be imported, if that is what went wrong."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, ModuleNotFoundError):
-        cause = cause.__cause__
-    return cause.name if isinstance(cause, ModuleNotFoundError) else None
-
-
-def _checked(made: Any, group: str) -> Any:
-    """What was made, if it can do what its group is for."""
-    needed = PARTS[group]
-    if not hasattr(made, needed):
-        raise ConfigError(
-            f"{group}: {type(made).__name__} has no {needed!r}, so it is no {group}; choose another _target_"
-        )
-    return made

@@ -16,6 +16,7 @@ import torch
 from gpu_backend import memory_check, runner
 from gpu_backend.executor import GpuExecutor
 from gpu_backend.kernels.count_slots import count_slots_reference
+from gpu_backend.models.load import load_decoder
 from gpu_backend.prompts import GivenPrompts
 from kvsim.errors import ConfigError, DeviceError
 from kvsim.executor import ReplayExecutor
@@ -173,10 +174,12 @@ def test_executors_of_a_kind_share_the_device() -> None:
     first = gpu_executor(lengths(), num_slots=64, block_size=4)
     again = gpu_executor(lengths(), num_slots=64, block_size=4)
     assert again._runner is first._runner
+    decoder = first._runner.decoder
     other = gpu_executor(lengths(), num_slots=128, block_size=4)
     assert other._runner is not first._runner
-    assert other._runner.decoder is first._runner.decoder
-    assert gpu_executor(lengths(), num_slots=128, block_size=4, seed=1)._runner.decoder is not first._runner.decoder
+    assert other._runner.decoder is decoder
+    assert not hasattr(first._runner, "cache")
+    assert gpu_executor(lengths(), num_slots=128, block_size=4, seed=1)._runner.decoder is not decoder
 
 
 @pytest.mark.parametrize(
@@ -188,7 +191,7 @@ def test_executors_of_a_kind_share_the_device() -> None:
         ({"dtype": "int8"}, "executor.dtype='int8' must be one of bfloat16, float16, float32"),
         ({"tensor_parallel": 2}, "hardware.tensor_parallel=2: executor=gpu runs on one GPU"),
         ({"num_slots": 1 << 50}, "tiny needs 0.0 GiB for its weights and .* GiB are free on cpu; lower kv.num_blocks"),
-        ({"temperature": -1.0}, "temperature=-1"),
+        ({"temperature": -1.0}, "executor.temperature=-1"),
     ],
 )
 def test_what_cannot_be_is_told_in_one_line(changes: dict[str, Any], match: str) -> None:
@@ -229,6 +232,18 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixtu
     reply = command(*arguments, f"hydra.run.dir={tmp_path}/run")
     assert reply.code == 0, reply.err
     assert pq.read_table(tmp_path / "run" / "steps.parquet")["forward_s"].null_count == 0
+
+
+def test_weights_that_are_not_there_leave_no_folder(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(runner, "load_decoder", load_decoder)
+    command = caller(monkeypatch, capfd, "run")
+    arguments = ["executor=gpu", "executor.device=cpu", "executor.weights=/no/where", "model=smollm2-135m"]
+    reply = command(*arguments, "kv.num_blocks=64", "rate=1", "num_requests=2", f"hydra.run.dir={tmp_path}/run")
+    assert reply.code == 2
+    assert reply.err.splitlines()[-1].startswith("kvsim: weights='/no/where' must be ")
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_command_tells_of_a_device_out_of_memory(
