@@ -10,8 +10,9 @@ from torch import Tensor
 class Batch(NamedTuple):
     """The tokens of one step, flat, and where the KV of each row lies. Every size is padded to that of a bucket.
 
-    Rows that compute one token come first, so row r < `num_single_rows` is token r; longer rows follow, their tokens
-    one after the other. Legend: T tokens, R rows, P pages of the widest table, Q query tiles, S samples.
+    Rows of one token come first, longest context first, so row r < `num_single_rows` is token r and the last programs
+    of a decode kernel are short ones; longer rows follow, their tokens one after the other.
+    Legend: T tokens, R rows, P pages of the widest table, Q query tiles, S samples.
 
     Attributes:
         input_ids: [T] int32; 0 in padding.

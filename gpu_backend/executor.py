@@ -15,12 +15,12 @@ from gpu_backend.attention.base import Attention
 from gpu_backend.device import check_room, open_device
 from gpu_backend.inputs import InputBuilder
 from gpu_backend.memory_check import MemoryCheck
-from gpu_backend.prompts import Prompts, RandomPrompts, TokenIds
+from gpu_backend.prompts import Prompts, RandomPrompts
 from gpu_backend.runner import DecoderSpec, ModelRunner, RunnerSpec, obtain_runner
-from gpu_backend.sequences import NO_TOKENS, Sequences
+from gpu_backend.sequences import Sequences
 from kvsim.checks import check_number
 from kvsim.errors import ConfigError, DeviceError
-from kvsim.plan import StepPlan, StepResult
+from kvsim.plan import NO_ROWS, IntArray, StepPlan, StepResult
 from kvsim.specs import ModelSpec
 from kvsim.workload.outcomes import Outcomes
 
@@ -81,6 +81,7 @@ class GpuExecutor:
         check_number("executor.temperature", temperature, 0.0, 100.0)
         self._device, torch_dtype = open_device(device, dtype)
         check_room(model, num_slots, dtype=torch_dtype, device=self._device)
+        self._stream = torch.cuda.current_stream(self._device) if self._device.type == "cuda" else None
         self._attention = attention
         self._spec = RunnerSpec(
             DecoderSpec(model, weights, torch_dtype, self._device, seed),
@@ -163,8 +164,8 @@ class GpuExecutor:
             ids = runner.run(step)
             # the device is busy: what does not need its result is done meanwhile
             stopped = self._outcomes.draw(plan, 1)
-            inputs.foresee(plan, stopped)
-            drawn = self._fetch(ids, len(step.sampled))
+            inputs.foresee(step, plan, stopped)
+            drawn = self._fetch(ids, len(step.drawn_rows))
         except torch.OutOfMemoryError as error:
             raise DeviceError(
                 f"{self._device} ran out of memory in step {plan.step} of {plan.total_tokens} tokens; lower "
@@ -179,10 +180,8 @@ class GpuExecutor:
         breakdown = (start - begun, prepared - start, computed - prepared, ended - computed)
         return StepResult(np.array([ended - begun]), stopped, breakdown)
 
-    def _fetch(self, ids: Tensor | None, samples: int) -> TokenIds:
+    def _fetch(self, ids: Tensor | None, samples: int) -> IntArray:
         """The first `samples` ids on the host, once the step is done."""
-        if ids is None:
-            if self._device.type == "cuda":
-                torch.cuda.current_stream(self._device).synchronize()
-            return NO_TOKENS
-        return ids[:samples].to("cpu").numpy().astype(np.int32)  # waits for the device
+        if self._stream is not None:
+            self._stream.synchronize()
+        return NO_ROWS if ids is None else ids.cpu().numpy()[:samples]

@@ -1,7 +1,7 @@
 """From the columns of a plan to the inputs of a forward pass.
 
-Almost all of a decode step follows from the step before, so it is written down while the device is still busy with
-that one (`foresee`); `prepare` adds what only the plan tells: new blocks and the tokens just drawn.
+Almost all of a decode step follows from the step before, so it is staged while the device is still busy with that one
+(`foresee`); `prepare` adds what only the plan tells: new blocks and the tokens just drawn.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import numpy as np
 
 from gpu_backend.buckets import Buckets, Shape, bucket_of, decode_shape, mixed_shape
 from gpu_backend.packing import Buffers, Fields, Packed
-from gpu_backend.prompts import TokenIds
 from gpu_backend.sequences import Sequences
 from kvsim.plan import IntArray, StepPlan, ones
 
 
 class Columns(NamedTuple):
-    """Rows of a step as in `StepPlan`, named by their row of `Sequences`; one that writes nothing starts at slot -1."""
+    """Rows of a step as in `StepPlan`, and their row of `Sequences`; one that writes nothing starts at slot -1."""
 
+    seq_ids: IntArray
     rows: IntArray
     positions: IntArray
     num_tokens: IntArray
@@ -34,9 +34,9 @@ class Step(NamedTuple):
     Attributes:
         captured: a CUDA graph of this shape exists.
         width: entries of the block tables.
-        columns: the rows, those of one token first.
+        columns: the rows in the order of `Batch`.
         token_rows, token_positions: [tokens] where `Sequences.tokens` has each of them.
-        sampled: rows of `columns` that draw, in the order of the samples.
+        drawn_rows, drawn_positions: [samples] where it takes what each draws; the last entry is nobody's.
     """
 
     shape: Shape
@@ -47,7 +47,21 @@ class Step(NamedTuple):
     columns: Columns
     token_rows: IntArray
     token_positions: IntArray
-    sampled: IntArray
+    drawn_rows: IntArray
+    drawn_positions: IntArray
+
+
+class Guess(NamedTuple):
+    """A step to come.
+
+    Attributes:
+        columns: the rows in the order of its plan.
+        lacking: rows of `step` that will have a new block.
+    """
+
+    columns: Columns
+    step: Step
+    lacking: IntArray
 
 
 class InputBuilder:
@@ -68,27 +82,30 @@ class InputBuilder:
         self._query_tile = query_tile
         self._block_size = sequences.block_size
         self._width = sequences.blocks.shape[1]
-        self._guess: Step | None = None
+        self._guess: Guess | None = None
 
     def prepare(self, plan: StepPlan) -> Step:
-        """The inputs of `plan`, on their way to the device."""
+        """The inputs of `plan`, for the device to fetch."""
         known = self._sequences
         known.release(plan)
-        step, self._guess = self._guess, None
-        if step is not None and self._came_true(step, plan):
-            self._add_blocks(step, plan)
+        guess, self._guess = self._guess, None
+        if guess is not None and self._came_true(guess, plan):
+            step = guess.step
+            if len(guess.lacking):
+                self._add_blocks(step, guess.lacking, plan)
         else:
             step = self._stage(self._columns(plan), plan.padding_tokens)
-        count = len(step.token_rows)
-        fields = step.packed.fields
-        fields.input_ids[:count] = known.tokens[step.token_rows, step.token_positions]
-        fields.input_ids[count:] = 0
-        self._buffers.send(step.packed)
-        known.stored[step.columns.rows] = step.columns.lengths
+        ids = known.tokens[step.token_rows, step.token_positions]
+        step.packed.fields.input_ids[: len(ids)] = ids
+        step.packed.seal()
         return step
 
-    def foresee(self, plan: StepPlan, stopped: IntArray) -> None:
-        """Write down the step after `plan` in case everyone who goes on decodes and nobody joins."""
+    def foresee(self, step: Step, plan: StepPlan, stopped: IntArray) -> None:
+        """Note what a step leaves behind, and stage the next in case everyone who goes on decodes and nobody joins."""
+        known, columns = self._sequences, step.columns
+        known.stored[columns.rows] = columns.lengths
+        busy = step.drawn_positions >= 0
+        known.expect(step.drawn_rows[busy], step.drawn_positions[busy])
         rows = len(plan.seq_ids)
         if plan.idle_rows or (plan.num_decodes < rows and not plan.num_samples.all()):
             return
@@ -96,40 +113,34 @@ class InputBuilder:
         positions = plan.context_lens[goes_on]
         if not len(goes_on) or positions.max() >= self._width * self._block_size:
             return
+        seq_ids, one = plan.seq_ids[goes_on], ones(len(goes_on))
         slot_starts = (plan.slot_starts + plan.num_tokens)[goes_on]
-        one = ones(len(goes_on))
-        self._guess = self._stage(
-            Columns(self._sequences.find(plan.seq_ids)[goes_on], positions, one, slot_starts, positions + 1, one)
-        )
+        guess = Columns(seq_ids, known.find(seq_ids), positions, one, slot_starts, positions + 1, one)
+        foreseen = self._stage(guess)
+        self._guess = Guess(guess, foreseen, known.lacking(foreseen.columns.rows, foreseen.columns.lengths))
 
-    def take_in(self, step: Step, drawn: TokenIds) -> None:
+    def take_in(self, step: Step, drawn: IntArray) -> None:
         """The tokens that the samples of `step` drew; what idle rows draw is nobody's."""
-        columns = step.columns
-        rows, lengths = columns.rows[step.sampled], columns.lengths[step.sampled]
-        busy = columns.slot_starts[step.sampled] >= 0
-        if not busy.all():
-            rows, lengths, drawn = rows[busy], lengths[busy], drawn[busy]
-        self._sequences.append(rows, lengths, drawn)
+        self._sequences.tokens[step.drawn_rows, step.drawn_positions] = drawn
 
-    def _came_true(self, step: Step, plan: StepPlan) -> bool:
-        guess = step.columns
+    def _came_true(self, guess: Guess, plan: StepPlan) -> bool:
+        columns = guess.columns
         return (
-            plan.num_decodes == len(plan.seq_ids) == len(guess.rows)
+            plan.num_decodes == len(plan.seq_ids) == len(columns.rows)
             and not plan.idle_rows
             and not plan.padding_tokens
-            and np.array_equal(plan.positions, guess.positions)
-            and np.array_equal(plan.slot_starts, guess.slot_starts)
-            and np.array_equal(self._sequences.find(plan.seq_ids), guess.rows)
+            and bool((plan.positions == columns.positions).all())
+            and bool((plan.slot_starts == columns.slot_starts).all())
+            and bool((self._sequences.find(plan.seq_ids) == columns.rows).all())
         )
 
-    def _add_blocks(self, step: Step, plan: StepPlan) -> None:
-        """Blocks that the rows of a guess, all of one token, were given since."""
-        columns = step.columns
-        grown = self._sequences.grow(columns.rows, plan.seq_ids, columns.lengths, plan.tables)
-        if len(grown):
-            rows = columns.rows[grown]
-            step.packed.fields.block_tables[grown] = self._sequences.blocks[rows, : step.width]
-            step.packed.fields.slot_mapping[grown] = self._slots(rows, columns.slot_starts[grown])
+    def _add_blocks(self, step: Step, lacking: IntArray, plan: StepPlan) -> None:
+        """Blocks that rows of a guess, all of one token, were given since."""
+        columns, fields = step.columns, step.packed.fields
+        rows, indices = columns.rows[lacking], columns.slot_starts[lacking]
+        pages, blocks = self._sequences.add_block(rows, columns.seq_ids[lacking], plan.tables)
+        fields.block_tables[lacking, pages] = blocks
+        fields.slot_mapping[lacking] = self._slots(rows, indices)
 
     def _columns(self, plan: StepPlan) -> Columns:
         """The rows of a plan, then the idle ones, which read what they hold once more."""
@@ -137,25 +148,28 @@ class InputBuilder:
         rows = known.rows(plan.seq_ids, plan.tables)
         known.grow(rows, plan.seq_ids, plan.context_lens, plan.tables)
         known.ask(rows, plan.seq_ids, plan.positions, plan.positions + plan.num_tokens)
-        columns = Columns(rows, plan.positions, plan.num_tokens, plan.slot_starts, plan.context_lens, plan.num_samples)
+        columns = Columns(
+            plan.seq_ids, rows, plan.positions, plan.num_tokens, plan.slot_starts, plan.context_lens, plan.num_samples
+        )
         if not plan.idle_rows:
             return columns
         busy = set(plan.seq_ids.tolist())
-        idle = known.rows(np.array([seq_id for seq_id in plan.tables if seq_id not in busy]), plan.tables)
-        stored, one = known.stored[idle], ones(len(idle))
-        extra = Columns(idle, stored - 1, one, -one, stored, one)
+        idle_ids = np.array([seq_id for seq_id in plan.tables if seq_id not in busy])
+        idle, one = known.rows(idle_ids, plan.tables), ones(len(idle_ids))
+        stored = known.stored[idle]
+        extra = Columns(idle_ids, idle, stored - 1, one, -one, stored, one)
         return Columns(*map(np.concatenate, zip(columns, extra, strict=True)))
 
     def _stage(self, columns: Columns, padding_tokens: int = 0) -> Step:
         """Everything but the token ids."""
         single = columns.num_tokens == 1
         singles, rows = int(np.count_nonzero(single)), len(single)
-        if singles < rows:
-            order = np.concatenate((single.nonzero()[0], (~single).nonzero()[0]))
-            columns = Columns(*(column[order] for column in columns))
-        sampled = (columns.num_samples > 0).nonzero()[0]
+        order = np.where(single, -columns.lengths, 1).argsort(kind="stable")
+        columns = Columns(*(column[order] for column in columns))
+        sampled = columns.num_samples.nonzero()[0]
+        ends = columns.num_tokens.cumsum()
+        tokens = int(ends[-1])
         new = columns.num_tokens[singles:]
-        tokens = singles + int(new.sum())
         shape, captured = self._shape(tokens + padding_tokens, singles, new, len(sampled))
         longest = int(columns.lengths.max())
         width = self._width if captured else -(-longest // self._block_size)
@@ -163,13 +177,13 @@ class InputBuilder:
         fields = packed.fields
 
         token_rows, positions, indices = columns.rows, columns.positions, columns.slot_starts
-        ends = np.arange(1, rows + 1)
         if singles < rows:
-            ends[singles:] = singles + new.cumsum()
-            of = np.concatenate((np.arange(singles), np.repeat(np.arange(singles, rows), new)))
-            nth = np.arange(tokens) - (ends - columns.num_tokens)[of]
-            token_rows, positions, indices = token_rows[of], positions[of] + nth, indices[of] + nth
+            first, nth = ends - columns.num_tokens, np.arange(tokens)
+            token_rows = token_rows.repeat(columns.num_tokens)
+            positions = (positions - first).repeat(columns.num_tokens) + nth
+            indices = (indices - first).repeat(columns.num_tokens) + nth
             self._write_tiles(fields, shape.singles, new)
+        fields.input_ids[tokens:] = 0
         fields.positions[:tokens] = positions
         fields.positions[tokens:] = 0
         fields.slot_mapping[:tokens] = self._slots(token_rows, indices)
@@ -177,7 +191,11 @@ class InputBuilder:
         fields.sample_tokens[: len(sampled)] = ends[sampled] - 1
         fields.sample_tokens[len(sampled) :] = 0
         self._write_rows(fields, columns, singles, shape.singles, ends)
-        return Step(shape, captured, width, longest, packed, columns, token_rows, positions, sampled)
+        drawn_rows = columns.rows[sampled]
+        drawn_positions = np.where(columns.slot_starts < 0, -1, columns.lengths)[sampled]
+        return Step(
+            shape, captured, width, longest, packed, columns, token_rows, positions, drawn_rows, drawn_positions
+        )
 
     def _shape(self, tokens: int, singles: int, new: IntArray, samples: int) -> tuple[Shape, bool]:
         """The bucket's shape, or the exact one; `new` are the tokens of each longer row."""
@@ -209,14 +227,12 @@ class InputBuilder:
         fields.seq_lens[last:] = 0
         fields.query_start_loc[singles + 1 : first_long + 1] = singles
         fields.query_start_loc[last + 1 :] = ends[-1]
-        width = fields.block_tables.shape[1]
-        used = min(width, -(-int(columns.lengths.max()) // self._block_size))
-        blocks = self._sequences.blocks
+        blocks = self._sequences.blocks[:, : fields.block_tables.shape[1]]
         for first, part in ((0, slice(0, singles)), (first_long, slice(singles, rows))):
             stop = first + part.stop - part.start
             fields.query_start_loc[first + 1 : stop + 1] = ends[part]
             fields.seq_lens[first:stop] = columns.lengths[part]
-            fields.block_tables[first:stop, :used] = blocks[columns.rows[part], :used]
+            blocks.take(columns.rows[part], axis=0, out=fields.block_tables[first:stop], mode="clip")
 
     def _write_tiles(self, fields: Fields, first_long: int, new: IntArray) -> None:
         """Query tiles of the longer rows, which begin at row `first_long`."""

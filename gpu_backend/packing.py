@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gpu_backend.batch import Batch
@@ -79,47 +80,51 @@ def fill_padding(fields: Fields) -> None:
 
 
 class Packed(NamedTuple):
-    """The inputs of one step on the host, and where they go on the device."""
+    """The inputs of one step: `fields` are views of `staged`, `host` is what the device fetches."""
 
+    staged: NDArray[np.int32]
     host: Tensor
     device: Tensor
     fields: Fields
 
+    def seal(self) -> None:
+        """What is staged is what the device fetches from now on, until the next step is sealed."""
+        np.copyto(self.host.numpy(), self.staged)
+
+    def fetch(self) -> None:
+        """Bring what is sealed to the device."""
+        self.device.copy_(self.host, non_blocking=True)
+
 
 class Buffers:
-    """Two buffers on the host in turn, since one is written while the other is under way, and one on the device.
+    """A staging area, a buffer that the device fetches from, and one on the device.
+
+    The step to come is staged while the device may still fetch the one before.
 
     Args:
-        shapes: what CUDA graphs read from the device's buffer, which therefore never moves.
+        shapes: what CUDA graphs fetch and read; their buffers never move.
         width: entries of their block tables.
     """
 
     def __init__(self, shapes: Sequence[Shape], width: int, device: torch.device) -> None:
         self._device = device
         capacity = max((num_integers(shape, width) for shape in shapes), default=0)
-        fixed = self._device_buffer(capacity)
-        hosts = [self._host_buffer(capacity) for _ in range(2)]
-        self._fixed = {
-            (turn, shape): self._pack(host, fixed, shape, width) for shape in shapes for turn, host in enumerate(hosts)
-        }
-        self._turn = 0
+        host, on_device = self._host_buffer(capacity), self._device_buffer(capacity)
+        staged = np.zeros(capacity, dtype=np.int32)
+        self._fixed = {shape: self._pack(staged, host, on_device, shape, width) for shape in shapes}
 
     def take(self, shape: Shape, width: int) -> Packed:
-        """Room for the inputs of the next step, the same until `Buffers.send`."""
-        packed = self._fixed.get((self._turn, shape))
+        """Room for the inputs of the next step; of a shape without a graph, room of its own."""
+        packed = self._fixed.get(shape)
         if packed is None:
             size = num_integers(shape, width)
-            packed = self._pack(self._host_buffer(size), self._device_buffer(size), shape, width)
+            host = self._host_buffer(size)
+            packed = self._pack(host.numpy(), host, self._device_buffer(size), shape, width)
         return packed
 
-    def send(self, packed: Packed) -> None:
-        """Bring inputs to the device; `take` then gives the other buffer."""
-        packed.device.copy_(packed.host, non_blocking=True)
-        self._turn ^= 1
-
-    def _pack(self, host: Tensor, device: Tensor, shape: Shape, width: int) -> Packed:
+    def _pack(self, staged: NDArray[np.int32], host: Tensor, device: Tensor, shape: Shape, width: int) -> Packed:
         size = num_integers(shape, width)
-        return Packed(host[:size], device[:size], carve(host[:size].numpy(), shape, width))
+        return Packed(staged[:size], host[:size], device[:size], carve(staged[:size], shape, width))
 
     def _host_buffer(self, size: int) -> Tensor:
         return torch.zeros(size, dtype=torch.int32, pin_memory=self._device.type == "cuda")

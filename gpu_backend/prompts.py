@@ -12,6 +12,10 @@ from kvsim.streams import stream
 
 TokenIds = NDArray[np.int32]
 
+RING = 1 << 20
+STRIDE = 648_391
+"""Odd and near the golden ratio of the ring, so that neighbours in number are far apart in it."""
+
 
 class Prompts(Protocol):
     """Token ids of every sequence."""
@@ -22,23 +26,16 @@ class Prompts(Protocol):
 
 
 class RandomPrompts:
-    """Token i of sequence s is a hash of (seed, s, i): uniform over the vocabulary, never stored, endless."""
+    """A ring of random tokens, uniform over the vocabulary; each sequence begins somewhere else in it."""
 
     def __init__(self, seed: int, vocab_size: int) -> None:
-        self._key = stream(seed, "prompts").integers(1 << 63, dtype=np.uint64)
-        self._vocab_size = np.uint64(vocab_size)
+        self._ring = stream(seed, "prompts").integers(vocab_size, size=RING, dtype=np.int32)
 
     def tokens(self, seq_id: int, start: int, stop: int) -> TokenIds:
         """Tokens `start` to `stop` of the sequence."""
-        mixed = np.arange((seq_id << 32) + start, (seq_id << 32) + stop, dtype=np.uint64)
-        # the finalizer of splitmix64, arithmetic modulo 2**64
-        mixed *= np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= self._key
-        mixed ^= mixed >> np.uint64(30)
-        mixed *= np.uint64(0xBF58476D1CE4E5B9)
-        mixed ^= mixed >> np.uint64(27)
-        mixed *= np.uint64(0x94D049BB133111EB)
-        return ((mixed >> np.uint64(33)) % self._vocab_size).astype(np.int32)
+        first = seq_id * STRIDE
+        tokens: TokenIds = self._ring[np.arange(first + start, first + stop) & (RING - 1)]
+        return tokens
 
 
 class GivenPrompts:

@@ -23,7 +23,7 @@ from gpu_backend.kernels.prefill_attention import query_tile
 from gpu_backend.kv_cache import KVCache
 from gpu_backend.models.decoder import Decoder
 from gpu_backend.models.load import load_decoder
-from gpu_backend.packing import Buffers, batch_of, fill_padding
+from gpu_backend.packing import Buffers, Packed, batch_of, fill_padding
 from gpu_backend.sampling import Sampler
 from kvsim.errors import ConfigError
 from kvsim.specs import ModelSpec
@@ -88,29 +88,25 @@ class ModelRunner:
             *(decode_shape(rows) for rows in reversed(self.buckets.decode)),
         ]
         self.buffers = Buffers(shapes, self.width, device)
-        # what passes hand to heads, and heads to the host
+        # what passes hand to heads, and what comes out, on the host
         self._hidden_SE = torch.zeros((self.max_rows, model.hidden_size), dtype=dtype, device=device)
-        self._ids_S = torch.zeros(self.max_rows, dtype=torch.int64, device=device)
+        self._ids_S = torch.zeros(self.max_rows, dtype=torch.int64, pin_memory=device.type == "cuda")
         self._passes: dict[Shape, torch.cuda.CUDAGraph] = {}
         self._heads: dict[int, torch.cuda.CUDAGraph] = {}
         if captured:
             self._capture(shapes)
 
-    @torch.inference_mode()
     def run(self, step: Step) -> Tensor | None:
-        """Launch a step whose inputs are on their way; [samples or more] int64 ids on the device, or None."""
-        samples = len(step.sampled)
-        if step.captured:
-            self._passes[step.shape].replay()
-            if not samples:
-                return None
+        """Launch a step; [samples or more] int64 ids, valid once the device is done with it, or None."""
+        samples = len(step.drawn_rows)
+        if not step.captured:
+            return self._launch(step)
+        self._passes[step.shape].replay()
+        if step.shape.longs and samples:
             bucket = bucket_of(self.buckets.samples, samples)
             assert bucket is not None
             self._heads[bucket].replay()
-            return self._ids_S
-        batch = batch_of(step.packed, step.shape, step.width, self.query_tile, step.max_seq_len)
-        hidden_SE = self._pass(batch)
-        return self._head(hidden_SE) if samples else None
+        return self._ids_S if samples else None
 
     def reset(self) -> None:
         """Draw from the seed's first number again."""
@@ -122,6 +118,14 @@ class ModelRunner:
         self._heads.clear()
         del self.decoder, self.cache, self._hidden_SE, self._ids_S
 
+    @torch.inference_mode()
+    def _launch(self, step: Step) -> Tensor | None:
+        """Kernel by kernel."""
+        step.packed.fetch()
+        batch = batch_of(step.packed, step.shape, step.width, self.query_tile, step.max_seq_len)
+        hidden_SE = self._pass(batch)
+        return self._head(hidden_SE) if len(step.drawn_rows) else None
+
     def _pass(self, batch: Batch) -> Tensor:
         hidden_TE = self.decoder.hidden(batch, self.cache, self._attention)
         return hidden_TE.index_select(0, batch.sample_tokens)
@@ -129,11 +133,17 @@ class ModelRunner:
     def _head(self, hidden_SE: Tensor) -> Tensor:
         return self.sampler.sample(self.decoder.logits(hidden_SE))
 
-    def _captured_pass(self, batch: Batch) -> None:
-        self._hidden_SE[: len(batch.sample_tokens)].copy_(self._pass(batch))
+    def _captured_pass(self, packed: Packed, batch: Batch) -> None:
+        """From inputs on the host to states for a head, of a decode step to ids on the host."""
+        packed.fetch()
+        hidden_SE = self._pass(batch)
+        if len(batch.query_tiles):
+            self._hidden_SE[: len(hidden_SE)].copy_(hidden_SE)
+        else:
+            self._captured_head(hidden_SE)
 
-    def _captured_head(self, samples: int) -> None:
-        self._ids_S[:samples].copy_(self._head(self._hidden_SE[:samples]))
+    def _captured_head(self, hidden_SE: Tensor) -> None:
+        self._ids_S[: len(hidden_SE)].copy_(self._head(hidden_SE), non_blocking=True)
 
     @torch.inference_mode()
     def _capture(self, shapes: list[Shape]) -> None:
@@ -145,11 +155,11 @@ class ModelRunner:
             for shape in shapes:
                 packed = self.buffers.take(shape, self.width)
                 fill_padding(packed.fields)
-                self.buffers.send(packed)
+                packed.seal()
                 batch = batch_of(packed, shape, self.width, self.query_tile, bound)
-                self._passes[shape] = graphs.capture(partial(self._captured_pass, batch))
+                self._passes[shape] = graphs.capture(partial(self._captured_pass, packed, batch))
             for samples in reversed(self.buckets.samples):
-                self._heads[samples] = graphs.capture(partial(self._captured_head, samples))
+                self._heads[samples] = graphs.capture(partial(self._captured_head, self._hidden_SE[:samples]))
         log.info("captured %d CUDA graphs in %.1f s", len(self._passes) + len(self._heads), time.perf_counter() - start)
 
 

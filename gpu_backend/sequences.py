@@ -26,7 +26,7 @@ class Sequences:
         keep_tokens: keep what ended sequences drew.
 
     Attributes:
-        tokens: [rows, max_model_len + 1] int32 ids.
+        tokens: [rows, max_model_len + 2] int32 ids; nobody reads the last one.
         blocks: [rows, blocks of the longest sequence] int32.
         stored: [rows] tokens in the cache.
         num_blocks: [rows] leading entries of `blocks` that are valid.
@@ -37,7 +37,7 @@ class Sequences:
         self._keep = keep_tokens
         self._drawn: dict[int, TokenIds] = {}
         self.block_size = block_size
-        self.tokens: TokenIds = np.zeros((FIRST_ROWS, max_model_len + 1), dtype=np.int32)
+        self.tokens: TokenIds = np.zeros((FIRST_ROWS, max_model_len + 2), dtype=np.int32)
         self.blocks: NDArray[np.int32] = np.zeros((FIRST_ROWS, -(-max_model_len // block_size)), dtype=np.int32)
         self.stored = np.zeros(FIRST_ROWS, dtype=np.int64)
         self.num_blocks = np.zeros(FIRST_ROWS, dtype=np.int64)
@@ -65,10 +65,11 @@ class Sequences:
 
     def find(self, seq_ids: IntArray) -> IntArray:
         """[sequences] their rows, -1 for those not known."""
-        longest = int(seq_ids.max(initial=0))
-        while longest >= len(self._row_of):
-            self._row_of = np.concatenate((self._row_of, np.full_like(self._row_of, -1)))
-        return self._row_of[seq_ids]
+        while True:
+            try:
+                return self._row_of[seq_ids]
+            except IndexError:
+                self._row_of = np.concatenate((self._row_of, np.full_like(self._row_of, -1)))
 
     def rows(self, seq_ids: IntArray, tables: Mapping[int, BlockTable]) -> IntArray:
         """[sequences] their rows, new ones where they had none."""
@@ -80,16 +81,28 @@ class Sequences:
             rows = self._row_of[seq_ids]
         return rows
 
-    def grow(self, rows: IntArray, seq_ids: IntArray, lengths: IntArray, tables: Mapping[int, BlockTable]) -> IntArray:
-        """Take over the blocks of each sequence's first `lengths` tokens; indices of those that have new ones."""
-        needed = -(-lengths // self.block_size)
-        grown: IntArray = (needed > self.num_blocks[rows]).nonzero()[0]
-        for index in grown.tolist():
-            row, need = rows[index], int(needed[index])
+    def lacking(self, rows: IntArray, lengths: IntArray) -> IntArray:
+        """Indices of the sequences whose blocks for `lengths` tokens are not all known."""
+        indices: IntArray = (lengths > self.num_blocks[rows] * self.block_size).nonzero()[0]
+        return indices
+
+    def grow(self, rows: IntArray, seq_ids: IntArray, lengths: IntArray, tables: Mapping[int, BlockTable]) -> None:
+        """Take over the blocks of each sequence's first `lengths` tokens."""
+        for index in self.lacking(rows, lengths).tolist():
+            row, need = rows[index], -(-int(lengths[index]) // self.block_size)
             have = int(self.num_blocks[row])
             self.blocks[row, have:need] = tables[int(seq_ids[index])][have:need]
-            self.num_blocks[row] = max(have, need)
-        return grown
+            self.num_blocks[row] = need
+
+    def add_block(
+        self, rows: IntArray, seq_ids: IntArray, tables: Mapping[int, BlockTable]
+    ) -> tuple[IntArray, list[int]]:
+        """Take over the next block of each sequence; where it stands in the table, and which it is."""
+        pages = self.num_blocks[rows]
+        blocks = [tables[seq_id][page] for seq_id, page in zip(seq_ids.tolist(), pages.tolist(), strict=True)]
+        self.blocks[rows, pages] = blocks
+        self.num_blocks[rows] = pages + 1
+        return pages, blocks
 
     def ask(self, rows: IntArray, seq_ids: IntArray, starts: IntArray, lengths: IntArray) -> None:
         """Make the tokens `starts` to `lengths` of these sequences known."""
@@ -99,13 +112,11 @@ class Sequences:
             self.tokens[row, start:stop] = self._prompts.tokens(int(seq_ids[index]), start, stop)
             self._known[row] = stop
 
-    def append(self, rows: IntArray, lengths: IntArray, ids: TokenIds) -> None:
-        """The sequences, `lengths` tokens long, drew one more each."""
-        self.tokens[rows, lengths] = ids
+    def expect(self, rows: IntArray, lengths: IntArray) -> None:
+        """The sequences, `lengths` tokens long, draw one more each; `tokens` gets it from who knows it."""
         self._known[rows] = lengths + 1
-        fresh = rows[self._first_drawn[rows] == 0]
-        if len(fresh):
-            self._first_drawn[fresh] = self._known[fresh] - 1
+        fresh = self._first_drawn[rows] == 0
+        self._first_drawn[rows[fresh]] = lengths[fresh]
 
     def resident(self, tables: Mapping[int, BlockTable]) -> int:
         """Tokens in the cache of those who hold memory."""

@@ -15,6 +15,7 @@ from gpu_backend.kernels.prefill_attention import query_tile
 from gpu_backend.kv_cache import LayerCache
 
 COLD_BYTES = 1 << 30  # of all copies of a cache together: far beyond any L2
+MAX_COPIES = 32
 
 
 class Shape(NamedTuple):
@@ -85,16 +86,19 @@ class Inputs(NamedTuple):
 def make_inputs(
     shape: Shape, *, device: torch.device, dtype: torch.dtype, ragged: bool = True, seed: int = 0
 ) -> Inputs:
-    """Random inputs. Decode contexts are uniform in [max / 2, max] if `ragged`; a lone row and prompts are full."""
+    """Random inputs. Decode contexts are uniform in [max / 2, max] if `ragged`; a lone row and prompts are full.
+
+    Rows come longest first, as `Batch` wants them.
+    """
     generator = torch.Generator().manual_seed(seed)
     decode = shape.phase == "decode"
     seq_lens = [shape.max_context] * shape.batch
     if decode and ragged and shape.batch > 1:
         low, high = shape.max_context // 2, shape.max_context + 1
-        seq_lens = torch.randint(low, high, (shape.batch,), generator=generator).tolist()
+        seq_lens = sorted(torch.randint(low, high, (shape.batch,), generator=generator).tolist(), reverse=True)
     pages = -(-shape.max_context // shape.block_size)
     copy_bytes = shape.batch * pages * shape.block_size * 2 * shape.num_kv_heads * shape.head_dim * dtype.itemsize
-    copies = max(1, min(8, -(-COLD_BYTES // copy_bytes))) if device.type == "cuda" else 2
+    copies = max(1, min(MAX_COPIES, -(-COLD_BYTES // copy_bytes))) if device.type == "cuda" else 2
     blocks = copies * shape.batch * pages
 
     pool = torch.empty((2, shape.num_kv_heads, blocks * shape.block_size, shape.head_dim), dtype=dtype, device=device)

@@ -24,7 +24,7 @@ class Grid(NamedTuple):
     block_sizes: tuple[int, ...]
 
 
-FULL = Grid(DECODE[3], (8, 32), tuple(64 << doubling for doubling in range(10)), tuple(1 << n for n in range(9)))
+FULL = Grid(DECODE[0], (8, 32), tuple(64 << doubling for doubling in range(8)), tuple(1 << n for n in range(9)))
 QUICK = FULL._replace(contexts=FULL.contexts[::3], block_sizes=FULL.block_sizes[::4])
 SMOKE = Grid(TINY[0], (8,), (64,), (16,))
 

@@ -1,11 +1,11 @@
 """Attention of rows that compute one token, over a paged or a contiguous cache.
 
-Legend: T tokens, H query heads, K kv heads, G = H / K, D head_dim, R rows, S splits, M the G query heads of a kv head
-padded to what `tl.dot` takes, N tokens of a tile.
+Legend: T tokens, H query heads, K kv heads, G = H / K, D head_dim, P parts of a row, M the G query heads of a kv head
+padded to what `tl.dot` takes, N tokens of a tile, F elements of a part, Q groups of four of them.
 
-A program computes a chunk of a row for one kv head. Few rows would leave the GPU idle: theirs are cut into S chunks,
-which the last program that is done with one puts together (flash decoding). The chunk follows from the row's own
-length, on the device, so a CUDA graph fits any lengths; splits that a short row has no use for end at once.
+A program computes a row for one kv head. Few rows would leave the GPU idle: their tiles are dealt out to several
+programs, and the last that is done puts the parts together (flash decoding). How many a row needs follows from its own
+length, on the device, so a CUDA graph fits any lengths; programs without a tile end at once.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_wait
 
 from gpu_backend.batch import Batch
 from gpu_backend.kv_cache import LayerCache
@@ -24,9 +25,10 @@ from gpu_backend.kv_cache import LayerCache
 TILE_BYTES = 16384  # of keys and as many of values; two tiles are on their way while one is computed
 NUM_WARPS = 4
 NUM_STAGES = 3
-MERGE_ELEMENTS = 4096  # of parts that a merging program takes at a time
-MIN_CHUNK = 256  # tokens
+MERGE_ELEMENTS = 8192  # of parts that a merging program takes at a time
+MIN_CHUNK = 256  # tokens of a row for which another program pays
 MAX_SPLITS = 16
+MAX_SPLIT_ITEMS = 1024  # pairs of a row and a kv head in one launch
 
 
 @triton.jit
@@ -37,41 +39,42 @@ def _merge(
     part_lse_ptr,
     count,
     D: tl.constexpr,
-    D_PADDED: tl.constexpr,
     GROUP: tl.constexpr,
     PARTS: tl.constexpr,
+    MERGE_WIDTH: tl.constexpr,
 ):
-    """Put together `count` parts [GROUP, D], which lie one after the other."""
-    GROUP_PADDED: tl.constexpr = triton.next_power_of_2(GROUP)
-    offs_g = tl.arange(0, GROUP_PADDED)
-    offs_d = tl.arange(0, D_PADDED)
-    inside = (offs_g < GROUP)[:, None] & (offs_d < D)[None, :]
-    top = tl.full([GROUP_PADDED], -1e30, tl.float32)
-    total = tl.zeros([GROUP_PADDED], tl.float32)
-    out_GD = tl.zeros([GROUP_PADDED, D_PADDED], tl.float32)
-    for start in range(0, count, PARTS):
-        part = start + tl.arange(0, PARTS)
-        line_PG = part[:, None] * GROUP + offs_g[None, :]
-        live_PG = (part < count)[:, None] & (offs_g < GROUP)[None, :]
+    """Put together the first `count` of PARTS parts [G, D], which lie one after the other.
+
+    They are seen as flat vectors, so that a thread holds the same few elements of every part: one trip to memory, and
+    sums without a word between threads.
+    """
+    QUAD: tl.constexpr = 4  # elements of a head, for which a weight is read once
+    WIDTH: tl.constexpr = min(triton.next_power_of_2(GROUP * D), MERGE_WIDTH)
+    part = tl.arange(0, PARTS)
+    for start in range(0, GROUP * D, WIDTH):
+        at_F = start + tl.arange(0, WIDTH)
+        at_Q = start + tl.arange(0, WIDTH // QUAD) * QUAD
         # other programs wrote them: not through this one's L1
-        lse_PG = tl.load(part_lse_ptr + line_PG, mask=live_PG, other=-1e30, cache_modifier=".cg")
-        part_PGD = tl.load(
-            part_ptr + line_PG[:, :, None] * D + offs_d[None, None, :],
-            mask=live_PG[:, :, None] & (offs_d < D)[None, None, :],
+        part_PF = tl.load(
+            part_ptr + part[:, None] * (GROUP * D) + at_F[None, :],
+            mask=(part < count)[:, None] & (at_F < GROUP * D)[None, :],
             other=0.0,
             cache_modifier=".cg",
         )
-        new_top = tl.maximum(top, tl.max(lse_PG, 0))
-        weight_PG = tl.exp2(lse_PG - new_top[None, :])
-        decay = tl.exp2(top - new_top)
-        total = total * decay + tl.sum(weight_PG, 0)
-        out_GD = out_GD * decay[:, None] + tl.sum(part_PGD * weight_PG[:, :, None], 0)
-        top = new_top
-    pointer = out_ptr + offs_g[:, None] * stride_out_head + offs_d[None, :]
-    tl.store(pointer, (out_GD / total[:, None]).to(out_ptr.dtype.element_ty), mask=inside)
+        lse_PQ = tl.load(
+            part_lse_ptr + part[:, None] * GROUP + (at_Q // D)[None, :],
+            mask=(part < count)[:, None] & (at_Q < GROUP * D)[None, :],
+            other=-1e30,
+            cache_modifier=".cg",
+        )
+        lse_PF = tl.reshape(tl.broadcast_to(lse_PQ[:, :, None], [PARTS, WIDTH // QUAD, QUAD]), [PARTS, WIDTH])
+        weight_PF = tl.exp2(lse_PF - tl.max(lse_PF, 0)[None, :])
+        out_F = tl.sum(part_PF * weight_PF, 0) / tl.sum(weight_PF, 0)
+        out_pointer = out_ptr + at_F // D * stride_out_head + at_F % D
+        tl.store(out_pointer, out_F.to(out_ptr.dtype.element_ty), mask=at_F < GROUP * D)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_blocks"])
 def _decode_kernel(
     q_ptr,
     keys_ptr,
@@ -83,6 +86,7 @@ def _decode_kernel(
     part_lse_ptr,
     arrived_ptr,
     scale_log2,
+    num_blocks,
     stride_q_token,
     stride_q_head,
     stride_out_token,
@@ -95,46 +99,50 @@ def _decode_kernel(
     GROUP: tl.constexpr,
     M: tl.constexpr,
     N: tl.constexpr,
-    PARTS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    MERGE_WIDTH: tl.constexpr,
     MIN_CHUNK: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     PAGED: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
-    # the split comes last in the order of the grid, so that programs without work run beside the last that have some
-    head, row, split = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
-    splits = tl.num_programs(2)
-    item = row * tl.num_programs(0) + head
-    seq_len = tl.load(seq_lens_ptr + row)
-    chunk = tl.maximum(tl.cdiv(tl.cdiv(seq_len, splits), N) * N, MIN_CHUNK)
-    num_chunks = tl.cdiv(seq_len, chunk)
-
+    # a few heads at a time: they lie far apart, and programs that run together should use few pages of memory
+    heads_together = tl.num_programs(0) // SPLITS
+    split, row = tl.program_id(0) // heads_together, tl.program_id(1).to(tl.int64)
+    head = tl.program_id(2) * heads_together + tl.program_id(0) % heads_together
+    item = row * heads_together * tl.num_programs(2) + head
     offs_m = tl.arange(0, M)
     offs_d = tl.arange(0, D_PADDED)
+    offs_n = tl.arange(0, N)
     inside = (offs_m < GROUP)[:, None] & (offs_d < D)[None, :]
+    q_pointer = q_ptr + row * stride_q_token + (head * GROUP + offs_m)[:, None] * stride_q_head + offs_d[None, :]
     out_item_ptr = out_ptr + row * stride_out_token + head * GROUP * stride_out_head
     out_pointer = out_item_ptr + offs_m[:, None] * stride_out_head + offs_d[None, :]
-    if split < num_chunks:
-        q_item_ptr = q_ptr + row * stride_q_token + head * GROUP * stride_q_head
-        q_MD = tl.load(q_item_ptr + offs_m[:, None] * stride_q_head + offs_d[None, :], mask=inside, other=0.0)
-        begin = split * chunk
-        end = tl.minimum(begin + chunk, seq_len)
-        offs_n = tl.arange(0, N)
-        table_ptr = tables_ptr + row * stride_tables_row
-        head_offset = head.to(tl.int64) * stride_cache_head
+    table_ptr = tables_ptr + row * stride_tables_row
+    head_offset = head.to(tl.int64) * stride_cache_head
+    if OVERLAP:
+        gdc_wait()  # the kernel before may still run: nothing above this line reads memory
+    seq_len = tl.load(seq_lens_ptr + row)
+    q_MD = tl.load(q_pointer, mask=inside, other=0.0)
+    if PAGED:
+        # masked by the width of the table: the length of the row is on its way too
+        block = (split * N + offs_n) // BLOCK_SIZE
+        next_block = tl.load(table_ptr + block, mask=block < num_blocks, other=0)
+    else:
+        base = tl.load(table_ptr).to(tl.int64) * BLOCK_SIZE
+    count = 1 if SPLITS == 1 else tl.maximum(tl.minimum(tl.cdiv(seq_len, MIN_CHUNK), SPLITS), 1)
+    if split < count:
         top = tl.full([M], float("-inf"), tl.float32)
         total = tl.zeros([M], tl.float32)
         out_MD = tl.zeros([M, D_PADDED], tl.float32)
-        if PAGED:
-            next_block = tl.load(table_ptr + (begin + offs_n) // BLOCK_SIZE, mask=begin + offs_n < end, other=0)
-        else:
-            base = tl.load(table_ptr).to(tl.int64) * BLOCK_SIZE
-        for start in range(begin, end, N):
-            token = start + offs_n
-            live = token < end
+        for tile in range(split, tl.cdiv(seq_len, N), count):
+            token = tile * N + offs_n
+            live = token < seq_len
             if PAGED:
                 slot = next_block.to(tl.int64) * BLOCK_SIZE + token % BLOCK_SIZE
                 # a tile ahead, so that keys and values need not wait for it
-                next_block = tl.load(table_ptr + (token + N) // BLOCK_SIZE, mask=token + N < end, other=0)
+                ahead = token + count * N
+                next_block = tl.load(table_ptr + ahead // BLOCK_SIZE, mask=ahead < seq_len, other=0)
             else:
                 slot = base + token
             offset_ND = head_offset + slot[:, None] * stride_cache_slot + offs_d[None, :]
@@ -151,29 +159,29 @@ def _decode_kernel(
             total = total * decay + tl.sum(weight_MN, 1)
             out_MD = tl.dot(weight_MN.to(v_ND.dtype), v_ND, out_MD * decay[:, None], input_precision="ieee")
             top = new_top
+        total = tl.maximum(total, 1.0)  # it is at least 1 but where there was nothing to add
         out_MD /= total[:, None]
-        if num_chunks == 1:
+        if count == 1:
             tl.store(out_pointer, out_MD.to(out_ptr.dtype.element_ty), mask=inside)
         else:
-            first_line = item * splits * GROUP
+            first_line = item * SPLITS * GROUP
             line_M = first_line + split * GROUP + offs_m
             tl.store(part_ptr + line_M[:, None] * D + offs_d[None, :], out_MD, mask=inside)
             tl.store(part_lse_ptr + line_M, top + tl.log2(total), mask=offs_m < GROUP)
             tl.debug_barrier()  # every thread's part is out before one of them says so
-            if tl.atomic_add(arrived_ptr + item, 1, sem="acq_rel") == num_chunks - 1:
+            if tl.atomic_add(arrived_ptr + item, 1, sem="acq_rel") == count - 1:
+                tl.store(arrived_ptr + item, 0)
                 _merge(
                     out_item_ptr,
                     stride_out_head,
                     part_ptr + first_line * D,
                     part_lse_ptr + first_line,
-                    num_chunks,
+                    count,
                     D,
-                    D_PADDED,
                     GROUP,
-                    PARTS,
+                    SPLITS,
+                    MERGE_WIDTH,
                 )
-    elif split == 0:
-        tl.store(out_pointer, tl.zeros([M, D_PADDED], out_ptr.dtype.element_ty), mask=inside)
 
 
 @cache
@@ -182,14 +190,43 @@ def _num_processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
 
 
+@cache
+def _can_overlap(device: torch.device) -> bool:
+    """Kernels may be launched before the one in front has ended (programmatic dependent launch)."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+@cache
+def _counters(device: torch.device, stream: int | None) -> Tensor:
+    """Zeros, which a launch leaves as zeros; those of launches that may overlap must be different ones."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("decode attention must run once before it is captured in a CUDA graph")
+    return torch.zeros(MAX_SPLIT_ITEMS, dtype=torch.int32, device=device)
+
+
+def _arrived(device: torch.device) -> Tensor:
+    """The counters of a stream, or those of all graphs, which are made by the first launch outside."""
+    graphs = _counters(device, None)
+    if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+        return graphs
+    return _counters(device, torch.cuda.current_stream(device).cuda_stream)
+
+
+def heads_together(num_heads: int, num_rows: int, num_processors: int) -> int:
+    """How many heads the programs go through at a time: all rows of these should keep the processors busy."""
+    limit = max(1, 2 * num_processors // num_rows)
+    return max(count for count in range(1, min(limit, num_heads) + 1) if num_heads % count == 0)
+
+
 def num_splits(items: int, max_seq_len: int, num_processors: int) -> int:
-    """How many chunks a row is cut into at most; items are pairs of a row and a kv head.
+    """How many programs share a row at most, a power of two; items are pairs of a row and a kv head.
 
     One where the items alone keep the processors busy. Else plenty: short rows use fewer, and an idle program is cheap.
     """
-    if 2 * items >= 3 * num_processors:
+    if items >= min(3 * num_processors // 2, MAX_SPLIT_ITEMS):
         return 1
-    return min(MAX_SPLITS, 16 * num_processors // items, -(-max_seq_len // MIN_CHUNK))
+    useful = min(MAX_SPLITS, 8 * num_processors // items, -(-max_seq_len // MIN_CHUNK))
+    return 1 << max(useful, 1).bit_length() - 1
 
 
 def decode_attention(
@@ -200,6 +237,8 @@ def decode_attention(
     Args:
         q_THD: [T, H, D] in the type of the cache; token r is that of row r.
         paged: read through the block tables; else every row lies in one piece.
+
+    Must run once before it is captured in a CUDA graph; graphs of one device must be replayed one after the other.
 
     Raises:
         ValueError: shapes, strides or types that the kernel does not take.
@@ -219,16 +258,20 @@ def decode_attention(
         raise ValueError(f"q_THD is {q_THD.dtype}, out_THD {out_THD.dtype}, the cache {cache.keys.dtype}: must agree")
     if not 1 <= block_size <= 256 or block_size & (block_size - 1):
         raise ValueError(f"block_size={block_size} must be a power of two up to 256")
-    if head_dim > 256:
-        raise ValueError(f"head_dim={head_dim} must be at most 256")
+    if head_dim > 256 or head_dim % 4:
+        raise ValueError(f"head_dim={head_dim} must be a multiple of 4 up to 256")
     if not num_rows:
         return
     group, device = num_heads // num_kv_heads, q_THD.device
-    padded_dim, padded_group = max(16, triton.next_power_of_2(head_dim)), triton.next_power_of_2(group)
+    padded_dim = max(16, triton.next_power_of_2(head_dim))
     items = num_rows * num_kv_heads
-    splits = num_splits(items, batch.max_seq_len, _num_processors(device))
+    num_processors = _num_processors(device)
+    splits = num_splits(items, batch.max_seq_len, num_processors)
+    together = heads_together(num_kv_heads, num_rows, num_processors)
     parts = items * splits if splits > 1 else 0
-    _decode_kernel[(num_kv_heads, num_rows, splits)](
+    # split rows fill the device once or so: programs of the next launch would take the places of theirs unevenly
+    overlap = splits == 1 and _can_overlap(device)
+    _decode_kernel[(together * splits, num_rows, num_kv_heads // together)](
         q_THD,
         cache.keys,
         cache.values,
@@ -237,8 +280,9 @@ def decode_attention(
         out_THD,
         torch.empty((parts, group, head_dim), dtype=torch.float32, device=device),
         torch.empty((parts, group), dtype=torch.float32, device=device),
-        torch.zeros(min(items, parts), dtype=torch.int32, device=device),  # each launch its own: they may overlap
+        _arrived(device) if parts else batch.seq_lens,
         scale * math.log2(math.e),
+        batch.block_tables.shape[1],
         q_THD.stride(0),
         q_THD.stride(1),
         out_THD.stride(0),
@@ -249,14 +293,17 @@ def decode_attention(
         D=head_dim,
         D_PADDED=padded_dim,
         GROUP=group,
-        M=max(16, padded_group),
+        M=max(16, triton.next_power_of_2(group)),
         N=min(128, max(16, TILE_BYTES // (padded_dim * q_THD.element_size()))),
-        PARTS=max(1, min(MAX_SPLITS, MERGE_ELEMENTS // (padded_group * padded_dim))),
+        SPLITS=splits,
+        MERGE_WIDTH=MERGE_ELEMENTS // splits,
         MIN_CHUNK=MIN_CHUNK,
         BLOCK_SIZE=block_size,
         PAGED=paged,
+        OVERLAP=overlap,
         num_warps=NUM_WARPS,
         num_stages=NUM_STAGES,
+        launch_pdl=overlap,
     )
 
 

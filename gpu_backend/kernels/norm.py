@@ -72,7 +72,7 @@ def norm(
         HAS_RESIDUAL=residual_TE is not None,
         CENTER=bias_E is not None,
         BLOCK=block,
-        num_warps=max(1, min(16, block // 1024)),
+        num_warps=max(1, min(16, block // 512)),
     )
     return out_TE
 

@@ -24,7 +24,7 @@ COPIES = {"workload.seed", "workload.rate", "workload.duration", "workload.num_r
 WINDOW = {"duration", "num_requests", "warmup"}
 """Keys that may change along a curve, since a slow rate needs a longer run."""
 SETTING = ("model", "hardware", "workload")
-POLICY = ("system", "scheduler", "allocator")
+POLICY = ("system", "scheduler", "allocator", "attention")
 UNRECORDED = "configuration"
 """Key of a run whose configuration was not saved: it differs in that, not in every key that others have."""
 

@@ -1,5 +1,6 @@
 """What only a GPU shows: bfloat16, offsets beyond 2^31 elements, CUDA graphs, FlashInfer, and speed."""
 
+import functools
 import importlib.util
 
 import pytest
@@ -12,6 +13,7 @@ from gpu_backend.attention.triton_paged import TritonPaged
 from gpu_backend.bench.contenders import OURS
 from gpu_backend.bench.inputs import DECODE, make_inputs
 from gpu_backend.bench.timing import copy_bandwidth, median_us
+from gpu_backend.kernels import decode_attention
 from gpu_backend.kernels.prefill_attention import query_tile
 from gpu_backend.kernels.write_kv import write_kv
 from gpu_backend.kv_cache import LayerCache
@@ -22,7 +24,13 @@ pytestmark = pytest.mark.gpu
 
 CUDA = torch.device("cuda")
 MIX = [(1, 700), (1, 33), (1, 4000), (0, 0), (300, 300), (40, 1000), (2, 2)]
-SHAPES = [(40, 40, 128), (32, 8, 128), (9, 3, 64), (8, 8, 80)]
+SHAPES = [
+    (40, 40, 128, 16, torch.bfloat16),
+    (32, 8, 128, 256, torch.bfloat16),
+    (32, 8, 128, 1, torch.float16),
+    (9, 3, 64, 16, torch.float32),
+    (8, 8, 80, 16, torch.float16),
+]
 
 
 def expected(problem):
@@ -30,9 +38,7 @@ def expected(problem):
 
 
 @pytest.mark.parametrize("backend", [TritonPaged(), TritonContiguous()], ids=repr)
-@pytest.mark.parametrize(("num_heads", "num_kv_heads", "head_dim"), SHAPES)
-@pytest.mark.parametrize("block_size", [1, 16, 256])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize(("num_heads", "num_kv_heads", "head_dim", "block_size", "dtype"), SHAPES)
 def test_mixed_batches(backend, num_heads, num_kv_heads, head_dim, block_size, dtype):
     problem = make_problem(
         MIX,
@@ -79,6 +85,15 @@ def test_a_graph_serves_other_lengths():
         out.fill_(float("nan"))
         graph.replay()
         assert out.isfinite().all() and error(out, expected(problem)) < 3e-3
+
+
+def test_a_first_launch_cannot_be_captured(monkeypatch):
+    problem = make_problem([(1, 2000)], device=CUDA, dtype=torch.bfloat16)
+    first = TritonPaged().forward(*problem)
+    monkeypatch.setattr(decode_attention, "_counters", functools.cache(decode_attention._counters.__wrapped__))
+    with pytest.raises(RuntimeError, match="once before it is captured"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        TritonPaged().forward(*problem)
+    assert torch.equal(TritonPaged().forward(*problem), first)
 
 
 def test_results_do_not_depend_on_the_run():

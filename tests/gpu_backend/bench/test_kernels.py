@@ -98,7 +98,7 @@ def test_inputs_are_ragged_seeded_and_counted():
     shape = DECODE[0]._replace(num_q_heads=2, num_kv_heads=1, head_dim=16, max_context=64)
     cpu = torch.device("cpu")
     inputs, again = (make_inputs(shape, device=cpu, dtype=torch.float32) for _ in range(2))
-    assert inputs.seq_lens == again.seq_lens and torch.equal(inputs.q_THD, again.q_THD)
+    assert inputs.seq_lens == sorted(again.seq_lens, reverse=True) and torch.equal(inputs.q_THD, again.q_THD)
     assert all(32 <= length <= 64 for length in inputs.seq_lens) and len(set(inputs.seq_lens)) > 10
     assert inputs.kv_bytes == sum(inputs.seq_lens) * 2 * 16 * 4
     first, second = (set(batch.block_tables.flatten().tolist()) for batch in inputs.scattered)
