@@ -75,6 +75,5 @@ def bucket_of(buckets: Sequence[int], size: int) -> int | None:
 
 
 def _up_to(sizes: Sequence[int], limit: int) -> tuple[int, ...]:
-    """Those below `limit`, and `limit` itself unless it is beyond the largest."""
-    below = tuple(size for size in sizes if size < limit)
-    return (*below, limit) if limit <= sizes[-1] else below
+    """The first ones, up to one that holds `limit`: servers with other limits pad to the same sizes."""
+    return tuple(sizes[: bisect_left(sizes, limit) + 1])

@@ -5,16 +5,16 @@ from __future__ import annotations
 import gc
 import time
 from functools import cached_property
-from importlib import metadata
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gpu_backend.attention.base import Attention
-from gpu_backend.device import check_room, open_device
+from gpu_backend.device import check_room, environment, open_device
 from gpu_backend.inputs import InputBuilder
 from gpu_backend.memory_check import MemoryCheck
+from gpu_backend.models.load import check_decoder
 from gpu_backend.prompts import Prompts, RandomPrompts
 from gpu_backend.runner import DecoderSpec, ModelRunner, RunnerSpec, obtain_runner
 from gpu_backend.sequences import Sequences
@@ -29,8 +29,10 @@ class GpuExecutor:
     """Carries plans out on a device, one step a call; lengths are forced, texts are the model's own.
 
     A step lasts from the end of the one before, so that nothing a server does is left off the clock; the first one
-    from its own start. Padding of a static batch is computed but belongs to no sequence; its finished members are
-    decoded, and drawn from, over what they hold. Weights, KV pool and CUDA graphs are made before the first step.
+    from its own start. So ``schedule`` includes kvsim's own checks and records, and every few thousand steps writing
+    these to files, where a server would write its logs; memory checks are off the clock. Padding of a static batch is
+    computed but belongs to no sequence; its finished members are decoded, and drawn from, over what they hold.
+    Weights, KV pool and CUDA graphs are made before the first step.
 
     Args:
         device: ``cuda``, ``cuda:1`` or ``cpu``.
@@ -80,6 +82,7 @@ class GpuExecutor:
             raise ConfigError(f"hardware.tensor_parallel={tensor_parallel}: executor=gpu runs on one GPU; give 1")
         check_number("executor.temperature", temperature, 0.0, 100.0)
         self._device, torch_dtype = open_device(device, dtype)
+        check_decoder(model, weights)
         check_room(model, num_slots, dtype=torch_dtype, device=self._device)
         self._stream = torch.cuda.current_stream(self._device) if self._device.type == "cuda" else None
         self._attention = attention
@@ -130,16 +133,10 @@ class GpuExecutor:
         return self._runner.buckets._asdict()
 
     @property
-    def environment(self) -> dict[str, str]:
-        """What measured times depend on."""
-        return {
-            "device": torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu",
-            "cuda": str(torch.version.cuda),
-            "torch": torch.__version__,
-            "triton": metadata.version("triton"),
-            "attention": self._spec.attention,
-            "dtype": str(self._spec.decoder.dtype),
-        }
+    def environment(self) -> dict[str, str | None]:
+        """What measured times depend on; known before anything is made."""
+        spec = self._spec
+        return environment(self._device) | {"attention": spec.attention, "dtype": str(spec.decoder.dtype)}
 
     def tokens(self, seq_id: int) -> list[int]:
         """Tokens drawn for a sequence so far."""
@@ -154,10 +151,12 @@ class GpuExecutor:
             InvariantError: with `check_memory`, the pool holds other tokens than the plan says.
         """
         runner, inputs, check = self._runner, self._inputs, self._check
+        called = time.perf_counter_ns()
         if check:
             check.poison_freed(plan)
+            self._synchronize()
         start = time.perf_counter_ns()
-        begun = start if self._ended is None else self._ended
+        begun = start if self._ended is None else self._ended + start - called
         try:
             step = inputs.prepare(plan)
             prepared = time.perf_counter_ns()
@@ -175,13 +174,17 @@ class GpuExecutor:
         inputs.take_in(step, drawn)
         ended = time.perf_counter_ns()
         if check:
-            check.count(plan, self._sequences.resident(plan.tables))
+            check.count(plan, self._sequences.stored_of(np.array(list(plan.tables), dtype=np.int64)))
         self._ended = time.perf_counter_ns() if check else ended
         breakdown = (start - begun, prepared - start, computed - prepared, ended - computed)
         return StepResult(np.array([ended - begun]), stopped, breakdown)
 
     def _fetch(self, ids: Tensor | None, samples: int) -> IntArray:
         """The first `samples` ids on the host, once the step is done."""
+        self._synchronize()
+        return NO_ROWS if ids is None else ids.cpu().numpy()[:samples]
+
+    def _synchronize(self) -> None:
+        """Wait until the device has nothing left to do."""
         if self._stream is not None:
             self._stream.synchronize()
-        return NO_ROWS if ids is None else ids.cpu().numpy()[:samples]

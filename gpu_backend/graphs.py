@@ -47,9 +47,11 @@ class GraphPool:
 @contextmanager
 def no_collection() -> Iterator[None]:
     """Inside, no garbage is collected: freeing memory of the device would break a capture."""
+    enabled = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if enabled:
+            gc.enable()

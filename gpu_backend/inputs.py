@@ -85,7 +85,14 @@ class InputBuilder:
         self._guess: Guess | None = None
 
     def prepare(self, plan: StepPlan) -> Step:
-        """The inputs of `plan`, for the device to fetch."""
+        """The inputs of `plan`, for the device to fetch.
+
+        Raises:
+            ValueError: a row draws more than one token.
+        """
+        most = plan.num_samples.max(initial=0)
+        if most > 1:
+            raise ValueError(f"step {plan.step}: a row draws {most} tokens, at most 1 is supported")
         known = self._sequences
         known.release(plan)
         guess, self._guess = self._guess, None

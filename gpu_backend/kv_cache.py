@@ -7,8 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kvsim.errors import ConfigError
-from kvsim.specs import GIB, ModelSpec
+from kvsim.specs import ModelSpec
 
 
 class LayerCache(NamedTuple):
@@ -27,9 +26,6 @@ class KVCache:
 
     Attributes:
         keys, values: [layers, kv_heads, slots, head_dim].
-
-    Raises:
-        ConfigError: the device has no room for it.
     """
 
     def __init__(
@@ -38,15 +34,6 @@ class KVCache:
         shape = (model.num_layers, model.num_kv_heads, num_slots, model.head_dim)
         self.block_size = block_size
         self.num_slots = num_slots
-        need = 2 * dtype.itemsize * torch.Size(shape).numel()
-        if device.type == "cuda":
-            free, total = torch.cuda.mem_get_info(device)
-            free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-            if need > free:
-                raise ConfigError(
-                    f"the KV pool of {num_slots} tokens needs {need / GIB:.1f} GiB, {free / GIB:.1f} of "
-                    f"{total / GIB:.1f} GiB are free on {device}; lower kv.num_blocks or hardware.memory_utilization"
-                )
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
 

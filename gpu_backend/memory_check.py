@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gpu_backend.kernels.count_slots import count_slots, poison
 from gpu_backend.kv_cache import KVCache
 from kvsim.errors import InvariantError
-from kvsim.plan import StepPlan
+from kvsim.plan import IntArray, StepPlan
 
 
 class MemoryCheck:
@@ -28,20 +29,36 @@ class MemoryCheck:
         self._cache.keys[:, :, slots] = torch.nan
         self._held.update((seq_id, list(table)) for seq_id, table in plan.tables.items())
 
-    def count(self, plan: StepPlan, resident: int) -> None:
+    def count(self, plan: StepPlan, stored: IntArray) -> None:
         """Compare what is written with the tokens that the step leaves behind.
 
+        Args:
+            stored: tokens of each sequence of ``plan.tables``.
+
         Raises:
-            InvariantError: they differ.
+            InvariantError: the blocks of a sequence hold more or fewer, or there are others outside or in two tables.
         """
-        held = self._tensor([block for table in plan.tables.values() for block in table])
-        inside, outside = count_slots(self._cache, held)
-        if inside != resident or outside:
+        tables = list(plan.tables.values())
+        by_block = count_slots(self._cache)
+        owner = self._tensor([index for index, table in enumerate(tables) for _ in table])
+        blocks = self._tensor([block for table in tables for block in table])
+        written = torch.zeros(len(tables), dtype=by_block.dtype, device=by_block.device)
+        counts = written.index_add(0, owner, by_block[blocks]).cpu().numpy()
+        wrong = (counts != stored).nonzero()[0]
+        if len(wrong):
+            seq_id = list(plan.tables)[wrong[0]]
             raise InvariantError(
                 "INV-tokens",
-                f"step {plan.step}: {inside} slots of held and {outside} of free blocks are written, the plan says "
-                f"{resident} and 0",
+                f"step {plan.step}: {counts[wrong[0]]} slots in the blocks of sequence {seq_id} are written, the plan "
+                f"says {stored[wrong[0]]}",
+            )
+        total = int(by_block.sum())
+        if total != stored.sum():
+            raise InvariantError(
+                "INV-tokens",
+                f"step {plan.step}: {total} slots of the pool are written, all sequences together have "
+                f"{stored.sum()} tokens",
             )
 
-    def _tensor(self, blocks: list[int]) -> Tensor:
-        return torch.tensor(blocks, dtype=torch.int64, device=self._cache.keys.device)
+    def _tensor(self, values: list[int]) -> Tensor:
+        return torch.from_numpy(np.array(values, dtype=np.int64)).to(self._cache.keys.device)

@@ -110,7 +110,7 @@ class ModelRunner:
 
     def reset(self) -> None:
         """Draw from the seed's first number again."""
-        self.sampler.generator.manual_seed(self.spec.decoder.seed)
+        self.sampler.reset()
 
     def free(self) -> None:
         """Give the device's memory back, whoever still knows this runner; it is of no further use."""
@@ -160,6 +160,7 @@ class ModelRunner:
                 self._passes[shape] = graphs.capture(partial(self._captured_pass, packed, batch))
             for samples in reversed(self.buckets.samples):
                 self._heads[samples] = graphs.capture(partial(self._captured_head, self._hidden_SE[:samples]))
+        self.reset()  # captured passes drew too
         log.info("captured %d CUDA graphs in %.1f s", len(self._passes) + len(self._heads), time.perf_counter() - start)
 
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kvsim.checks import check_number
+from kvsim.streams import SEED_LIMIT, stream
 
 
 class Sampler:
     """The most likely token at temperature 0, else a draw from ``softmax(logits / temperature)``.
 
-    Reads nothing back to the host, so it may run inside a CUDA graph, which then has to register `generator`.
-
-    Raises:
-        ConfigError: the temperature is not a number from 0 to 100.
+    Draws from the stream ``sampling`` of `seed`. Reads nothing back to the host, so it may run inside a CUDA graph,
+    which then has to register `generator`.
     """
 
     def __init__(self, temperature: float = 0.0, *, seed: int = 0, device: torch.device) -> None:
-        self.temperature = check_number("temperature", temperature, 0.0, 100.0)
-        self.generator = torch.Generator(device).manual_seed(seed)
+        self.temperature = temperature
+        self.generator = torch.Generator(device)
+        self._seed = int(stream(seed, "sampling").integers(SEED_LIMIT))
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin with the first number again."""
+        self.generator.manual_seed(self._seed)
 
     def sample(self, logits_SV: Tensor) -> Tensor:
         """[S] int64 token of each row."""

@@ -118,10 +118,10 @@ class Sequences:
         fresh = self._first_drawn[rows] == 0
         self._first_drawn[rows[fresh]] = lengths[fresh]
 
-    def resident(self, tables: Mapping[int, BlockTable]) -> int:
-        """Tokens in the cache of those who hold memory."""
-        rows = self.find(np.fromiter(tables, dtype=np.int64, count=len(tables)))
-        return int(self.stored[rows[rows >= 0]].sum())
+    def stored_of(self, seq_ids: IntArray) -> IntArray:
+        """[sequences] tokens of each in the cache; 0 of those not known."""
+        rows = self.find(seq_ids)
+        return np.where(rows < 0, 0, self.stored[rows])
 
     def _drawn_in(self, row: int) -> TokenIds:
         first = self._first_drawn[row]

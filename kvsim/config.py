@@ -16,7 +16,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from kvsim.checks import check_integer
 from kvsim.errors import ConfigError
-from kvsim.parts import make_part
+from kvsim.parts import asks_for, make_part
 from kvsim.units import MAX_SECONDS, NS_PER_S
 
 if TYPE_CHECKING:
@@ -82,10 +82,11 @@ class CalibrateConfig:
         output: the profile, a .yaml file.
         points: the measured steps, CSV; null: beside the profile.
         from_points: fit these, measure nothing.
-        repeats: passes over the grid that count, after one that warms up.
+        repeats: passes over the grid.
         max_seconds: for the grid.
         max_tokens, max_rows: of its largest step.
-        systems: presets that are run, at `rate`, for `run_seconds` of their time each, to see the host at work.
+        systems: presets that are run to see the host at work, for `run_seconds` of their time each, half of it at
+            `rate` and half at a fifth of it.
     """
 
     output: str | None = None
@@ -194,7 +195,7 @@ def build(cfg: DictConfig, choices: Mapping[str, str] | None = None) -> Run:
     """All objects of a run, from a composed configuration.
 
     Args:
-        choices: option chosen in each group; the summary names workload and cost by it.
+        choices: option chosen in each group; the summary names workload, cost and executor by it.
 
     Raises:
         ConfigError: a value is out of range, or values contradict each other.
@@ -238,7 +239,9 @@ def build(cfg: DictConfig, choices: Mapping[str, str] | None = None) -> Run:
             "model": model.name,
             "hardware": hardware.name,
             "workload": choices.get("workload"),
-            "cost": choices.get("cost"),
+            # a measured step has no cost model
+            "cost": choices.get("cost") if asks_for(cfg, "executor", "cost") else None,
+            "executor": choices.get("executor"),
             "rate": cfg.rate,
             "seed": cfg.seed,
             "kv_num_blocks": num_blocks,

@@ -12,13 +12,21 @@ from typing import cast
 
 import kvsim
 
-INPUT_FILES = {"workload.path": "", "model.config": "config.json", "executor.path": "steps.parquet"}
-"""Keys that name a file whose content decides the result, and the file that counts where they name a folder."""
+INPUT_FILES: dict[str, tuple[str, ...]] = {
+    "workload.path": (),
+    "model.config": ("config.json",),
+    "executor.path": ("steps.parquet",),
+    "executor.weights": ("config.json", "*.safetensors"),
+}
+"""Keys that name a file whose content decides the result, and the files that count where they name a folder."""
 
 
-def environment(config: Mapping[str, object], command: Sequence[str]) -> dict[str, object]:
+def environment(
+    config: Mapping[str, object], command: Sequence[str], executor: Mapping[str, str | None] | None = None
+) -> dict[str, object]:
     """What ``env.json`` holds: versions, platform, the command, digests of `config`, and its ``engine`` keys.
 
+    ``executor`` is what measurements depend on besides, see `Run.environment`; empty where nothing is measured.
     ``config_digest`` takes the content of the `INPUT_FILES` for their paths: where it is the same, so is the result.
     ``keys_digest`` is of the keys as they are, and ``inputs`` has the SHA-256 of every input file.
     """
@@ -39,11 +47,12 @@ def environment(config: Mapping[str, object], command: Sequence[str]) -> dict[st
         "keys_digest": _digest(config),
         "inputs": inputs,
         "engine": config.get("engine", {}),
+        "executor": dict(executor or {}),
     }
 
 
 def _input_digests(config: Mapping[str, object]) -> dict[str, str]:
-    """The SHA-256 of every input file; a pipe, which can be read only once, has none."""
+    """The SHA-256 of every input, of several files that of theirs; a pipe, which can be read only once, has none."""
     digests = {}
     for key, inner in INPUT_FILES.items():
         group, _, name = key.partition(".")
@@ -51,12 +60,17 @@ def _input_digests(config: Mapping[str, object]) -> dict[str, str]:
         value = node.get(name) if isinstance(node, Mapping) else None
         if not isinstance(value, str):
             continue
-        file = Path(value).expanduser()
-        file = file / inner if file.is_dir() else file
-        if file.is_file():
-            stat = file.stat()
-            digests[key] = _file_digest(file.resolve(), stat.st_size, stat.st_mtime_ns)
+        path = Path(value).expanduser()
+        files = [file for pattern in inner for file in sorted(path.glob(pattern))] if path.is_dir() else [path]
+        found = {file.name: _content_digest(file) for file in files if file.is_file()}
+        if found:
+            digests[key] = _digest(found) if len(found) > 1 else found.popitem()[1]
     return digests
+
+
+def _content_digest(file: Path) -> str:
+    stat = file.stat()
+    return _file_digest(file.resolve(), stat.st_size, stat.st_mtime_ns)
 
 
 @functools.lru_cache

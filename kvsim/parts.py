@@ -7,7 +7,7 @@ import inspect
 from typing import Any
 
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_method, instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from kvsim.errors import ConfigError
@@ -71,6 +71,12 @@ def make_part(cfg: DictConfig, group: str, **available: object) -> Any:
     except TypeError as error:
         raise ConfigError(f"{group}: {made.func.__qualname__} takes other keys: {error}") from error
     return _checked(made.func(*made.args, **keywords), group)
+
+
+def asks_for(cfg: DictConfig, group: str, name: str) -> bool:
+    """Whether the constructor of a group's node takes an object of this name."""
+    parameters = inspect.signature(get_method(cfg[group]["_target_"])).parameters
+    return name in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
 def _missing_module(error: BaseException) -> str | None:

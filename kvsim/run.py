@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -24,7 +25,7 @@ class Run:
     """The parts of one experiment; good for one execution.
 
     Attributes:
-        labels: what tells the run from others in its summary: system, model, hardware, workload, rate, seed.
+        labels: what tells the run from others in its summary: system, model, hardware, workload, executor, rate, seed.
         pool_tokens: slots of the pool.
         warmup_ns: time left out of the summary.
         duration_ns: the run takes no arrivals after it; None: no limit.
@@ -48,6 +49,12 @@ class Run:
     record_plans: bool
     record_blocks: bool
     slo: SLO = NO_SLO
+
+    @property
+    def environment(self) -> Mapping[str, str | None]:
+        """What the executor says that its measurements depend on; empty where time is predicted."""
+        found: Mapping[str, str | None] = getattr(self.executor, "environment", {})
+        return found
 
     def execute(self, folder: RunFolder | None = None, terminal: TextIO | None = None) -> dict[str, Label | Metric]:
         """Carry the run out.

@@ -7,7 +7,7 @@ import numpy as np
 from kvsim.checks import check_integer
 from kvsim.errors import ConfigError
 
-STREAMS = ("arrivals", "lengths", "sampling", "beams", "think_time", "prompts", "calibration")
+STREAMS = ("arrivals", "lengths", "sampling", "beams", "think_time", "prompts", "calibration", "weights")
 """Names in spawn order. A new one goes to the end: the others then keep their numbers."""
 
 SEED_LIMIT = 1 << 63

@@ -25,6 +25,7 @@ METRICS = {
     "hardware": Metric("hardware"),
     "workload": Metric("workload"),
     "cost": Metric("step times"),
+    "executor": Metric("executor"),
     "kv_num_blocks": Metric("KV blocks", ",.0f"),
     "kv_pool_gib": Metric("KV pool, GiB", ".2f"),
     "rate": Metric("rate, req/s"),

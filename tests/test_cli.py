@@ -45,6 +45,8 @@ BAD_INPUT = [
     (["++foo=3", "rate=1"], "unknown key 'foo'"),
     (["rate=1", "scheduler.max_num_seq=3"], "did you mean 'scheduler.max_num_seqs'?"),
     (["rate=1", "workload=synthetic", "workload.lengths.inputmean=3"], "did you mean 'workload.lengths.input_mean'?"),
+    (["rate=1", "executor.device=cpu"], "executor.device: is a key of executor=gpu and not of the option chosen"),
+    (["rate=1", "kv={numblocks:3}"], "did you mean 'kv.num_blocks'?"),
     (["rate=1", "+scheduler.foo=3"], "scheduler: ChunkedScheduler takes other keys"),
     (["system=vllm_v9"], "system=vllm_v9: no such option; did you mean 'vllm_v1'?; there are fastertransformer, "),
     (["system=orca_max,vllm_v1"], "a run takes one value for each key"),

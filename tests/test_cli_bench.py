@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from kvsim.cli.bench import KERNELS, engine_report
+from kvsim.cli.bench import KERNELS, as_lines, engine_report
 from tests.calls import Call, caller
 
 
@@ -28,6 +29,21 @@ def test_engine_reports_tokens_a_second(call: Call) -> None:
     assert found["requests"] == "8"
 
 
+def test_engine_takes_options_of_a_folder_and_prints_json(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "own/cost").mkdir(parents=True)
+    (tmp_path / "own/cost/mine.yaml").write_text(
+        "_target_: kvsim.cost.constant.ConstantCost\n_partial_: true\nseconds: 0.25\n"
+    )
+    words = ("--config-dir", "own", "executor=sim", "cost=mine", "workload=alpaca", "num_requests=8")
+    reply = call("bench", "engine", *words, "output=json")
+    assert reply.code == 0, reply.err
+    found = json.loads(reply.out)
+    assert list(found) == ["requests", "output_tokens_per_s", "total_tokens_per_s", "steps"]
+    assert found["requests"] == 8 and found["total_tokens_per_s"] > found["output_tokens_per_s"] > 0
+    shown = call("bench", "engine", *words, "--cfg", "job", "--package", "cost")
+    assert shown.code == 0 and "seconds: 0.25" in shown.out
+
+
 def test_phases_are_means() -> None:
     summary = {
         "completed": 2,
@@ -37,7 +53,7 @@ def test_phases_are_means() -> None:
         "steps": 2,
     }
     report = engine_report(summary, [(0, 2000, 5000, 100), (4000, 4000, 7000, 300)])
-    found = {line[:22].strip(): line[22:].strip() for line in report.splitlines()}
+    found = {line[:22].strip(): line[22:].strip() for line in as_lines(report).splitlines()}
     assert found == {
         "requests": "2", "output tokens/s": "100", "total tokens/s": "400", "steps": "2", "schedule, us a step": "2.0",
         "prepare, us a step": "3.0", "forward, us a step": "6.0", "finish, us a step": "0.2",
@@ -63,7 +79,7 @@ def test_no_gpu_backend_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch)
     ("words", "message"),
     [
         (("kernel",), "unknown benchmark 'kernel'; did you mean 'kernels'?"),
-        (("engine", "--cfg", "job"), "is not for kvsim bench engine"),
+        (("engine", "--run"), "is not for kvsim bench engine"),
         (("engine", "executor=sim", "rat=3"), "did you mean 'rate'?"),
     ],
 )
@@ -74,4 +90,5 @@ def test_wrong_usage(call: Call, words: tuple[str, ...], message: str) -> None:
 
 def test_help(call: Call) -> None:
     assert call("bench").out.startswith("usage: kvsim bench")
-    assert call("bench", "engine", "--help").code == 0
+    reply = call("bench", "engine", "--help")
+    assert reply.code == 0 and reply.out.startswith("usage: kvsim bench engine") and "gpu*" in reply.out

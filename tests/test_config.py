@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hydra.errors import HydraException
@@ -12,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from kvsim.config import build, compose
 from kvsim.errors import ConfigError
 from kvsim.latency import NO_SLO, SLO
+from kvsim.results import RunFolder
 from kvsim.run import Run
 from tests.harness import ROOT
 
@@ -113,5 +115,35 @@ build(compose(["rate=1", "executor=gpu", "executor.device=cpu"]))
 def test_the_same_configuration_gives_the_same_summary() -> None:
     first, again = (made("num_requests=30", "system=orca_pow2").execute() for _ in range(2))
     assert first == again
-    labels = ["system", "model", "hardware", "workload", "cost", "rate", "seed", "kv_num_blocks", "kv_pool_gib"]
+    labels = [
+        "system",
+        "model",
+        "hardware",
+        "workload",
+        "cost",
+        "executor",
+        "rate",
+        "seed",
+        "kv_num_blocks",
+        "kv_pool_gib",
+    ]
     assert list(first)[: len(labels)] == labels
+
+
+@pytest.mark.parametrize(
+    ("override", "cost", "executor"),
+    [("executor=sim", "roofline", "sim"), ("executor=memory_check", "roofline", "memory_check")],
+)
+def test_predicted_steps_name_their_cost_model(override: str, cost: str, executor: str) -> None:
+    choices = {"cost": "roofline", "executor": executor}
+    labels = build(compose(["rate=1", override]), choices).labels
+    assert (labels["cost"], labels["executor"]) == (cost, executor)
+
+
+def test_replayed_steps_have_no_cost_model(tmp_path: Path) -> None:
+    with RunFolder(tmp_path) as folder:
+        folder.parquet("steps.parquet", {"duration_s": "float64"}).write({"duration_s": [0.5]})
+    run = build(
+        compose(["rate=1", "executor=replay", f"executor.path={tmp_path}"]), {"cost": "roofline", "executor": "replay"}
+    )
+    assert (run.labels["cost"], run.labels["executor"]) == (None, "replay")

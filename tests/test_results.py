@@ -266,7 +266,12 @@ def test_environment_names_versions_command_and_engine() -> None:
 
 @pytest.mark.parametrize(
     ("key", "file"),
-    [("workload.path", "in"), ("model.config", "in/config.json"), ("executor.path", "in/steps.parquet")],
+    [
+        ("workload.path", "in"),
+        ("model.config", "in/config.json"),
+        ("executor.path", "in/steps.parquet"),
+        ("executor.weights", "in"),
+    ],
 )
 def test_content_of_input_files_counts_and_not_where_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, file: str
@@ -289,6 +294,26 @@ def test_content_of_input_files_counts_and_not_where_they_are(
     monkeypatch.chdir(tmp_path / "a")
     (tmp_path / "a" / file).write_text("one more")
     assert digests("in")[0] != found[0][0]
+
+
+def test_every_file_of_a_folder_of_weights_counts(tmp_path: Path) -> None:
+    def digest() -> object:
+        return environment({"executor": {"weights": str(tmp_path)}}, [])["config_digest"]
+
+    for name in ("config.json", "a.safetensors", "b.safetensors", "README.md"):
+        (tmp_path / name).write_text(name)
+    found = [digest()]
+    for name in ("config.json", "a.safetensors", "b.safetensors"):
+        (tmp_path / name).write_text(f"other {name}")
+        found.append(digest())
+    assert len(set(found)) == 4
+    (tmp_path / "README.md").write_text("of no concern")
+    assert digest() == found[-1]
+
+
+def test_environment_has_what_measurements_depend_on() -> None:
+    assert environment({}, [], {"device": "NVIDIA H200"})["executor"] == {"device": "NVIDIA H200"}
+    assert environment({}, [])["executor"] == {}
 
 
 def test_a_pipe_is_no_input_file_to_read_twice(tmp_path: Path) -> None:

@@ -85,8 +85,10 @@ def test_swept_keys_are_in_the_summary_but_for_the_engine(sweep: Call, tmp_path:
     assert sweep("rate=4", *keys, *SHORT).code == 0
     folder = tmp_path / "here/kv.num_blocks-500+engine.fast_forward-false+workload.cv-1"
     (summary,) = json.loads((folder / "summary.json").read_text())
-    labels = "system model hardware workload cost rate seed kv_num_blocks kv_pool_gib kv.num_blocks workload.cv"
-    assert list(summary)[:11] == labels.split()
+    labels = (
+        "system model hardware workload cost executor rate seed kv_num_blocks kv_pool_gib kv.num_blocks workload.cv"
+    )
+    assert list(summary)[:12] == labels.split()
     assert (summary["kv.num_blocks"], summary["workload.cv"]) == (500, 1.0)
     assert not any(key.startswith("engine") for key in summary)
 

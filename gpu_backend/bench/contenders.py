@@ -75,11 +75,13 @@ OURS = (
     Contender("triton_contiguous", "", True, _attend(TritonContiguous())),
 )
 SDPA = Contender("sdpa", "sdpa-contiguous", True, _sdpa_prefill)
+_DECODE = (
+    Contender("flashinfer", "flashinfer-tc0", False, _flashinfer(FlashInfer(tensor_cores=False))),
+    Contender("flashinfer", "flashinfer-tc1", False, _flashinfer(FlashInfer(tensor_cores=True))),
+)
 FLASHINFER = {
-    "decode": (
-        Contender("flashinfer", "flashinfer-tc0", False, _flashinfer(FlashInfer(tensor_cores=False))),
-        Contender("flashinfer", "flashinfer-tc1", False, _flashinfer(FlashInfer(tensor_cores=True))),
-    ),
+    "decode": _DECODE,
+    "serving": _DECODE,
     "prefill": (
         Contender("flashinfer", "flashinfer-fa2", False, _flashinfer(FlashInfer(prefill="fa2"))),
         Contender("flashinfer", "flashinfer-fa3", False, _flashinfer(FlashInfer(prefill="fa3"))),

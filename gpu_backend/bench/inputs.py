@@ -5,6 +5,7 @@ Legend: T tokens, H query heads, K kv heads, S slots, D head_dim, R rows, P bloc
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -46,8 +47,16 @@ PREFILL = (
     Shape("prefill", "llama8b", 32, 8, 128, 16, 4, 2048),
     Shape("prefill", "llama8b", 32, 8, 128, 16, 1, 8192),
 )
+SERVING = tuple(
+    Shape("serving", name, num_q_heads, num_kv_heads, 128, 16, batch, 2048)
+    for name, num_q_heads, num_kv_heads in (("opt13b", 40, 40), ("llama8b", 32, 8))
+    for batch in (8, 24, 32, 48, 128)
+)
+"""Decode of contexts as a server meets them: log-normal, sigma 1, with a mean of 450."""
+
 TINY = (
     Shape("decode", "tiny", 4, 2, 32, 16, 3, 64),
+    Shape("serving", "tiny", 4, 2, 32, 16, 3, 64),
     Shape("prefill", "tiny", 4, 2, 32, 16, 2, 32),
 )
 
@@ -86,14 +95,16 @@ class Inputs(NamedTuple):
 def make_inputs(
     shape: Shape, *, device: torch.device, dtype: torch.dtype, ragged: bool = True, seed: int = 0
 ) -> Inputs:
-    """Random inputs. Decode contexts are uniform in [max / 2, max] if `ragged`; a lone row and prompts are full.
+    """Random inputs. Contexts to decode at are uniform in [max / 2, max] if `ragged`; a lone row and prompts are full.
 
     Rows come longest first, as `Batch` wants them.
     """
     generator = torch.Generator().manual_seed(seed)
-    decode = shape.phase == "decode"
+    decode = shape.phase != "prefill"
     seq_lens = [shape.max_context] * shape.batch
-    if decode and ragged and shape.batch > 1:
+    if shape.phase == "serving":
+        seq_lens = _serving_contexts(shape, generator)
+    elif decode and ragged and shape.batch > 1:
         low, high = shape.max_context // 2, shape.max_context + 1
         seq_lens = sorted(torch.randint(low, high, (shape.batch,), generator=generator).tolist(), reverse=True)
     pages = -(-shape.max_context // shape.block_size)
@@ -134,3 +145,10 @@ def make_inputs(
         ]
 
     return Inputs(shape, q_THD, LayerCache(*pool), batches(tables_CRP), batches(ordered_CRP), seq_lens)
+
+
+def _serving_contexts(shape: Shape, generator: torch.Generator) -> list[int]:
+    """Log-normal, sigma 1, with a mean of max / 4.55 before what exceeds the maximum is cut, longest first."""
+    mu = math.log(shape.max_context / 4.55) - 0.5
+    lengths = (mu + torch.randn(shape.batch, generator=generator)).exp().long().clamp(1, shape.max_context)
+    return sorted(lengths.tolist(), reverse=True)

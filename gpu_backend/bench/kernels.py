@@ -12,12 +12,13 @@ import torch
 from gpu_backend.attention.reference import Reference
 from gpu_backend.bench import paging
 from gpu_backend.bench.contenders import Contender, contenders
-from gpu_backend.bench.inputs import DECODE, PREFILL, TINY, Inputs, Shape, make_inputs
+from gpu_backend.bench.inputs import DECODE, PREFILL, SERVING, TINY, Inputs, Shape, make_inputs
 from gpu_backend.bench.output import Record, device_name, environment, printed, write
 from gpu_backend.bench.timing import copy_bandwidth, median_us
 from kvsim.cli.parser import Parser, one_of
 from kvsim.errors import ConfigError
 
+PHASES = ("decode", "serving", "prefill")
 COLUMNS = (
     *Shape._fields,
     "peer",
@@ -56,10 +57,10 @@ def main(arguments: list[str]) -> int:
         columns = paging.COLUMNS
         records = paging.sweep(grid, device=device, dtype=dtype, repeats=options.repeats)
     else:
-        shapes = select(options.rows, TINY if on_cpu else DECODE + PREFILL, quick=options.quick)
+        shapes = select(options.rows, TINY if on_cpu else DECODE + SERVING + PREFILL, quick=options.quick)
         peers = options.peers == "auto"
         flashinfer = peers and not on_cpu and importlib.util.find_spec("flashinfer") is not None
-        rivals = {phase: contenders(phase, sdpa=peers, flashinfer=flashinfer) for phase in ("decode", "prefill")}
+        rivals = {phase: contenders(phase, sdpa=peers, flashinfer=flashinfer) for phase in PHASES}
         columns = COLUMNS
         records = compare([(shape, rivals[shape.phase]) for shape in shapes], device, dtype, options.repeats, copy_TBps)
     done = list(printed(columns, records))
@@ -71,7 +72,7 @@ def main(arguments: list[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser("kvsim bench kernels", "Attention kernels, ours and installed peers, on the same inputs.")
-    parser.add_argument("--rows", type=one_of(("decode", "prefill", "all")), default="all", help="which shapes")
+    parser.add_argument("--rows", type=one_of((*PHASES, "all")), default="all", help="which shapes")
     parser.add_argument("--peers", type=one_of(("none", "auto")), default="auto", help="others' kernels, if installed")
     parser.add_argument("--sweep", type=one_of(("paging",)), help="decode with block tables and without, by context")
     parser.add_argument("--repeats", type=int, default=10, help="rounds, of which the median counts (10)")
@@ -83,7 +84,7 @@ def _parser() -> Parser:
 
 def select(rows: str, shapes: Sequence[Shape], *, quick: bool) -> list[Shape]:
     """Those of these rows; with `quick` the first of each phase."""
-    phases = ("decode", "prefill") if rows == "all" else (rows,)
+    phases = PHASES if rows == "all" else (rows,)
     groups = [[shape for shape in shapes if shape.phase == phase] for phase in phases]
     return [shape for group in groups for shape in (group[:1] if quick else group)]
 

@@ -3,9 +3,9 @@
 Legend: T tokens, H query heads, K kv heads, G = H / K, D head_dim, P parts of a row, M the G query heads of a kv head
 padded to what `tl.dot` takes, N tokens of a tile, F elements of a part, Q groups of four of them.
 
-A program computes a row for one kv head. Few rows would leave the GPU idle: their tiles are dealt out to several
-programs, and the last that is done puts the parts together (flash decoding). How many a row needs follows from its own
-length, on the device, so a CUDA graph fits any lengths; programs without a tile end at once.
+A program computes a row for one kv head. Few rows, or long ones, would leave the GPU idle: their tiles are dealt out to
+several programs, and the last that is done puts the parts together (flash decoding). How many a row needs follows from
+its own length, on the device, so a CUDA graph fits any lengths; programs without a tile end at once.
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_wait
 
 from gpu_backend.batch import Batch
+from gpu_backend.kernels.decode_order import MAX_SPLIT_ITEMS, make_order
 from gpu_backend.kv_cache import LayerCache
 
 TILE_BYTES = 16384  # of keys and as many of values; two tiles are on their way while one is computed
 NUM_WARPS = 4
 NUM_STAGES = 3
 MERGE_ELEMENTS = 8192  # of parts that a merging program takes at a time
-MIN_CHUNK = 256  # tokens of a row for which another program pays
-MAX_SPLITS = 16
-MAX_SPLIT_ITEMS = 1024  # pairs of a row and a kv head in one launch
 
 
 @triton.jit
@@ -74,7 +72,7 @@ def _merge(
         tl.store(out_pointer, out_F.to(out_ptr.dtype.element_ty), mask=at_F < GROUP * D)
 
 
-@triton.jit(do_not_specialize=["num_blocks"])
+@triton.jit(do_not_specialize=["num_blocks", "num_heads", "num_rows", "long_rows", "heads_together", "min_chunk"])
 def _decode_kernel(
     q_ptr,
     keys_ptr,
@@ -87,6 +85,11 @@ def _decode_kernel(
     arrived_ptr,
     scale_log2,
     num_blocks,
+    num_heads,
+    num_rows,
+    long_rows,
+    heads_together,
+    min_chunk,
     stride_q_token,
     stride_q_head,
     stride_out_token,
@@ -101,16 +104,21 @@ def _decode_kernel(
     N: tl.constexpr,
     SPLITS: tl.constexpr,
     MERGE_WIDTH: tl.constexpr,
-    MIN_CHUNK: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     PAGED: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    # a few heads at a time: they lie far apart, and programs that run together should use few pages of memory
-    heads_together = tl.num_programs(0) // SPLITS
-    split, row = tl.program_id(0) // heads_together, tl.program_id(1).to(tl.int64)
-    head = tl.program_id(2) * heads_together + tl.program_id(0) % heads_together
-    item = row * heads_together * tl.num_programs(2) + head
+    # long rows first, so that short ones end the launch; a few heads at a time: they lie far apart, and programs that
+    # run together should use few pages of memory
+    long_programs = num_heads * long_rows * SPLITS
+    is_long = tl.program_id(0) < long_programs
+    index = tl.program_id(0) - tl.where(is_long, 0, long_programs)
+    lines = tl.where(is_long, long_rows * SPLITS, num_rows - long_rows)
+    line = index // heads_together % lines
+    head = index // heads_together // lines * heads_together + index % heads_together
+    row = tl.where(is_long, line // SPLITS, long_rows + line).to(tl.int64)
+    split = 0 if SPLITS == 1 else tl.where(is_long, line % SPLITS, 0)
+    item = row * num_heads + head
     offs_m = tl.arange(0, M)
     offs_d = tl.arange(0, D_PADDED)
     offs_n = tl.arange(0, N)
@@ -130,7 +138,9 @@ def _decode_kernel(
         next_block = tl.load(table_ptr + block, mask=block < num_blocks, other=0)
     else:
         base = tl.load(table_ptr).to(tl.int64) * BLOCK_SIZE
-    count = 1 if SPLITS == 1 else tl.maximum(tl.minimum(tl.cdiv(seq_len, MIN_CHUNK), SPLITS), 1)
+    count = 1
+    if SPLITS > 1:
+        count = tl.maximum(tl.minimum(tl.cdiv(seq_len, min_chunk), tl.where(is_long, SPLITS, 1)), 1)
     if split < count:
         top = tl.full([M], float("-inf"), tl.float32)
         total = tl.zeros([M], tl.float32)
@@ -212,23 +222,6 @@ def _arrived(device: torch.device) -> Tensor:
     return _counters(device, torch.cuda.current_stream(device).cuda_stream)
 
 
-def heads_together(num_heads: int, num_rows: int, num_processors: int) -> int:
-    """How many heads the programs go through at a time: all rows of these should keep the processors busy."""
-    limit = max(1, 2 * num_processors // num_rows)
-    return max(count for count in range(1, min(limit, num_heads) + 1) if num_heads % count == 0)
-
-
-def num_splits(items: int, max_seq_len: int, num_processors: int) -> int:
-    """How many programs share a row at most, a power of two; items are pairs of a row and a kv head.
-
-    One where the items alone keep the processors busy. Else plenty: short rows use fewer, and an idle program is cheap.
-    """
-    if items >= min(3 * num_processors // 2, MAX_SPLIT_ITEMS):
-        return 1
-    useful = min(MAX_SPLITS, 8 * num_processors // items, -(-max_seq_len // MIN_CHUNK))
-    return 1 << max(useful, 1).bit_length() - 1
-
-
 def decode_attention(
     q_THD: Tensor, cache: LayerCache, batch: Batch, out_THD: Tensor, *, block_size: int, scale: float, paged: bool
 ) -> None:
@@ -264,14 +257,11 @@ def decode_attention(
         return
     group, device = num_heads // num_kv_heads, q_THD.device
     padded_dim = max(16, triton.next_power_of_2(head_dim))
-    items = num_rows * num_kv_heads
-    num_processors = _num_processors(device)
-    splits = num_splits(items, batch.max_seq_len, num_processors)
-    together = heads_together(num_kv_heads, num_rows, num_processors)
-    parts = items * splits if splits > 1 else 0
-    # split rows fill the device once or so: programs of the next launch would take the places of theirs unevenly
-    overlap = splits == 1 and _can_overlap(device)
-    _decode_kernel[(together * splits, num_rows, num_kv_heads // together)](
+    order = make_order(num_kv_heads, num_rows, batch.max_seq_len, _num_processors(device))
+    parts = num_kv_heads * order.long_rows * order.splits if order.splits > 1 else 0
+    # where all rows are split they fill the device once or so: the next launch would take their places unevenly
+    overlap = (order.splits == 1 or order.long_rows < num_rows) and _can_overlap(device)
+    _decode_kernel[(num_kv_heads * (num_rows + order.long_rows * (order.splits - 1)),)](
         q_THD,
         cache.keys,
         cache.values,
@@ -283,6 +273,11 @@ def decode_attention(
         _arrived(device) if parts else batch.seq_lens,
         scale * math.log2(math.e),
         batch.block_tables.shape[1],
+        num_kv_heads,
+        num_rows,
+        order.long_rows,
+        order.heads_together,
+        order.min_chunk,
         q_THD.stride(0),
         q_THD.stride(1),
         out_THD.stride(0),
@@ -295,9 +290,8 @@ def decode_attention(
         GROUP=group,
         M=max(16, triton.next_power_of_2(group)),
         N=min(128, max(16, TILE_BYTES // (padded_dim * q_THD.element_size()))),
-        SPLITS=splits,
-        MERGE_WIDTH=MERGE_ELEMENTS // splits,
-        MIN_CHUNK=MIN_CHUNK,
+        SPLITS=order.splits,
+        MERGE_WIDTH=MERGE_ELEMENTS // order.splits,
         BLOCK_SIZE=block_size,
         PAGED=paged,
         OVERLAP=overlap,

@@ -72,8 +72,8 @@ def _modules(model: ModelSpec) -> Iterator[tuple[str, Module]]:
 
 
 def _opt_layer(model: ModelSpec) -> dict[str, Module]:
-    hidden, ffn = model.hidden_size, model.ffn_size
-    qkv = tuple((f"self_attn.{name}_proj", hidden) for name in "qkv")
+    hidden, ffn, key = model.hidden_size, model.ffn_size, model.num_kv_heads * model.head_dim
+    qkv = ("self_attn.q_proj", hidden), ("self_attn.k_proj", key), ("self_attn.v_proj", key)
     return {
         "attention_norm": Module((("self_attn_layer_norm", hidden),), 0, True),
         "qkv": Module(qkv, hidden, model.qkv_bias),

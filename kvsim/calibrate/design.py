@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kvsim.calibrate.points import Buckets
-from kvsim.cost.fitted import US, Curve, Rates, place
+from kvsim.cost.fitted import US, Curve, Rates, far_tokens, place
 from kvsim.cost.shape import StepShape
 from kvsim.latency import FloatArray
 
@@ -19,6 +19,9 @@ SMOOTH = 1e-3
 _DECODES = tuple(round(2 ** (k / 4)) for k in range(8, 53))
 LADDER = (1, 2, 3, *_DECODES)
 """Edges where the engine does not pad: four an octave, up to 8,192."""
+CONTEXT = (1, 8, 64)
+HEAD = (1,)
+"""Edges of what changes little over rows, and in a straight line over samples: what was measured tells no more."""
 
 
 class CurveColumns(NamedTuple):
@@ -64,19 +67,20 @@ class Design:
         self._curves = {
             "decode": self._curve(both, decodes),
             "mixed": self._curve(buckets.mixed, [shape.all_tokens for shape in others]),
-            "head": self._curve(buckets.samples, [shape.samples for shape in others if shape.samples]),
-            "context": self._curve(
-                both, [shape.all_tokens if shape.decodes_only else shape.single_rows for shape in shapes]
-            ),
+            "head": self._columns(HEAD, False),
+            "context": self._columns(CONTEXT, False),
         }
         self._rates = {field.name: self._width + index for index, field in enumerate(fields(Rates))}
         self._width += len(self._rates)
 
     def _curve(self, buckets: tuple[int, ...], sizes: Sequence[int]) -> CurveColumns:
-        padded, largest = bool(buckets), max(sizes, default=1)
+        largest = max(sizes, default=1)
         edges = buckets or LADDER
         last = next((index for index, edge in enumerate(edges) if edge >= largest), len(edges) - 1)
-        columns = CurveColumns(edges[: last + 1], padded, self._width)
+        return self._columns(edges[: last + 1], bool(buckets))
+
+    def _columns(self, edges: tuple[int, ...], padded: bool) -> CurveColumns:
+        columns = CurveColumns(edges, padded, self._width)
         self._width = columns.beyond + 1
         return columns
 
@@ -90,23 +94,23 @@ class Design:
     def _fill(self, row: FloatArray, shape: StepShape) -> None:
         curves, rates = self._curves, self._rates
         row[rates["row_us"]] = shape.rows + shape.idle_rows
+        row[rates["far_ns"]] = far_tokens(shape) / US
         row[rates["longest_ns"]] = shape.longest / US
         if shape.decodes_only:
             curves["decode"].fill(row, shape.all_tokens, 1)
             curves["context"].fill(row, shape.all_tokens, shape.context_tokens / US)
             return
-        row[rates["prompt_us"]] = shape.rows - shape.single_rows
         curves["mixed"].fill(row, shape.all_tokens, 1)
         if shape.samples:
             curves["head"].fill(row, shape.samples, 1)
         if shape.single_rows:
             curves["context"].fill(row, shape.single_rows, shape.context_tokens / US)
+        row[rates["token_ns"]] = shape.tokens / US
         row[rates["pair_ns"]] = shape.pairs / US
-        row[rates["padding_pair_ns"]] = shape.pairs / US * shape.padding_tokens / shape.tokens
         row[rates["key_ns"]] = shape.keys / US
 
     def smoothness(self, scale: dict[str, float]) -> FloatArray:
-        """[rows, columns] that are 0 where every value of a curve lies between its neighbours and the last goes on.
+        """[rows, columns] that are 0 where curves are straight, and go on beyond their end as in their upper half.
 
         Args:
             scale: typical value of each curve.
@@ -122,8 +126,9 @@ class Design:
                 rows.append(row)
             if len(edges) > 1:
                 row = np.zeros(self._width)
-                row[start + len(edges) - 2 : columns.beyond] = -weight, weight
-                row[columns.beyond] = -(edges[-1] - edges[-2]) * weight
+                half = (len(edges) - 1) // 2
+                row[[start + half, columns.beyond - 1]] = -weight, weight
+                row[columns.beyond] = -(edges[-1] - edges[half]) * weight
                 rows.append(row)
         return np.array(rows).reshape(-1, self._width)
 

@@ -13,6 +13,7 @@ from kvsim.calibrate.points import Buckets, Point, kinds
 from kvsim.cost.fitted import US, Curve, Rates
 from kvsim.errors import ConfigError
 from kvsim.latency import FloatArray
+from kvsim.streams import stream
 
 FOLDS = 5
 ROUNDS = 4
@@ -20,7 +21,7 @@ ROUNDS = 4
 OUTLIER = 3.0
 """Times the median error from which a point loses weight."""
 LEAST_ERROR = 1e-4
-RUN_SHARE = 0.5
+RUN_SHARE = 1.0
 """Weight of all points of real runs against all of the grid."""
 LEAST_POINTS = 10
 
@@ -56,7 +57,7 @@ def fit(points: Sequence[Point], buckets: Buckets) -> Fit:
     design = Design(buckets, [point.shape for point in points])
     matrix = design.matrix([point.shape for point in points])
     predicted = np.zeros(len(points))
-    fold_of = np.random.default_rng(0).permutation(len(points)) % FOLDS
+    fold_of = stream(0, "calibration").permutation(len(points)) % FOLDS
     for fold in range(FOLDS):
         held = fold_of == fold
         known = [point for point, out in zip(points, held, strict=True) if not out]
@@ -97,7 +98,7 @@ def fit_host(points: Sequence[Point]) -> Rates:
             x = nnls(matrix * weight[:, None], host * weight)
             weight = _doubt(np.abs(matrix @ x - host) / total) / total
     step, row, prompt = x.tolist()
-    return Rates(0.0, 0.0, 0.0, 0.0, step_us=step, row_us=row, prompt_us=prompt)
+    return Rates(0.0, 0.0, 0.0, 0.0, 0.0, step_us=step, row_us=row, prompt_us=prompt)
 
 
 def host_us(rates: Rates, points: Sequence[Point]) -> FloatArray:
@@ -109,7 +110,7 @@ def host_us(rates: Rates, points: Sequence[Point]) -> FloatArray:
 
 def _host_matrix(points: Sequence[Point]) -> FloatArray:
     shapes = [point.shape for point in points]
-    prompts = [0 if shape.decodes_only else shape.rows - shape.single_rows for shape in shapes]
+    prompts = [not shape.decodes_only for shape in shapes]
     columns = ([1] * len(shapes), [shape.rows + shape.idle_rows for shape in shapes], prompts)
     return np.array(columns, dtype=np.float64).T
 

@@ -14,11 +14,11 @@ from kvsim.plan import StepPlan
 
 CONTEXTS = (16, 128, 512, 1024, 2048, 4096, 8192, 16384)
 """Levels of the decodes' contexts, as far as the model and the pool go."""
-BEYOND = (1.25, 1.5, 2.0, 3.0)
+BEYOND = (1.25, 1.5, 2.0)
 """Multiples of the largest bucket that are measured too."""
 PROMPT = 200
 """Mean tokens of many prompts in a step."""
-PADDED_BATCHES = 16
+PADDED_BATCHES = 12
 
 
 class Limits(NamedTuple):
@@ -82,7 +82,7 @@ class Grid:
     def _decodes(self) -> Iterator[list[Row]]:
         """Three levels of equal contexts for every bucket, then ragged ones, twice."""
         edges = sorted({*self._buckets.decode, *self._buckets.samples})
-        levels = [level for level in CONTEXTS if level < self._limits.length]
+        levels = [level for level in CONTEXTS if level <= self._limits.length]
         for low, rows in self._edges(edges, self._limits.rows):
             most = self._maker.num_blocks // rows * self._maker.block_size
             fitting = [level for level in levels if level <= most] or [2]

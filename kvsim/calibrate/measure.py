@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median_low
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -16,6 +17,11 @@ from kvsim.protocols import Executor
 from kvsim.workload.outcomes import Outcomes
 
 SAY_EVERY_S = 5.0
+VISIT_NS = 40_000_000
+MOST_REPEATS = 8
+"""A visit repeats its step until it took so long, or so often."""
+SETTLING = 2
+"""Leading repeats of a visit that are not counted where there are more: what came before is still to be felt."""
 
 Say = Callable[[str], None]
 ItemT = TypeVar("ItemT")
@@ -43,12 +49,15 @@ def measure_grid(
     rng: np.random.Generator,
     say: Say,
 ) -> list[Point]:
-    """Median device time of every step. The first pass over all warms up, and counts only where it was the only one.
+    """Median device time of every step, in the state that a server is in.
+
+    Each visit repeats its step, since one after an unlike step, or after a pause of the host, takes longer. Kinds take
+    turns, since many heavy steps in a row lower the clocks.
 
     Args:
         outcomes: those of `executor`; nobody in the grid draws the last token.
-        repeats: passes, each in an order of its own, that are counted.
-        max_seconds: no step starts after so long.
+        repeats: passes over all steps, each in an order of its own.
+        max_seconds: no visit starts after so long.
     """
     for step in steps:
         for seq_id in step.plan.seq_ids.tolist():
@@ -56,26 +65,45 @@ def measure_grid(
     samples: list[list[int]] = [[] for _ in steps]
     start = said = time.monotonic()
     released: tuple[int, ...] = ()
-    order = np.concatenate([rng.permutation(len(steps)) for _ in range(repeats + 1)]).tolist()
+    kinds = [step.kind for step in steps]
+    order = [index for _ in range(repeats) for index in taking_turns(kinds, rng)]
     for number, index in enumerate(order):
         now = time.monotonic()
         if now - start > max_seconds:
-            say(f"grid: stopped after {max_seconds:g} s, {number / len(steps):.1f} of {repeats + 1} passes")
+            say(f"grid: stopped after {max_seconds:g} s, {number / len(steps):.1f} of {repeats} passes")
             break
         if now - said > SAY_EVERY_S:
             said = now
             say(f"grid: {number} of {len(order)} steps, {now - start:.0f} s")
         plan = steps[index].plan._replace(step=number, released=released)
         released = tuple(plan.seq_ids.tolist())
-        result = executor.execute(plan, 0, 1, UNBOUNDED)
-        samples[index].append(device_ns(int(result.durations[0]), result.breakdown))
+        samples[index] += visit(executor, plan)
     return [
-        Point(
-            step.kind, StepShape.of(step.plan), round(float(np.median(taken[1:] or taken))), 0, len(taken[1:] or taken)
-        )
+        Point(step.kind, StepShape.of(step.plan), median_low(taken), 0, len(taken))
         for step, taken in zip(steps, samples, strict=True)
         if taken
     ]
+
+
+def taking_turns(kinds: Sequence[str], rng: np.random.Generator) -> list[int]:
+    """An order of steps of these kinds: random within a kind, each kind spread evenly."""
+    names = np.array(kinds)
+    place = np.zeros(len(names))
+    for name in dict.fromkeys(kinds):
+        count = np.count_nonzero(names == name)
+        place[names == name] = (rng.permutation(count) + 0.5) / count
+    order: list[int] = place.argsort(kind="stable").tolist()
+    return order
+
+
+def visit(executor: Executor, plan: StepPlan) -> list[int]:
+    """Device ns of the repeats that count; the last one always does."""
+    taken: list[int] = []
+    while len(taken) < MOST_REPEATS and sum(taken) < VISIT_NS:
+        result = executor.execute(plan, 0, 1, UNBOUNDED)
+        plan = plan._replace(released=())
+        taken.append(device_ns(int(result.durations[0]), result.breakdown))
+    return taken[min(SETTLING, len(taken) - 1) :]
 
 
 def device_ns(duration: int, breakdown: tuple[int, ...]) -> int:
@@ -85,6 +113,8 @@ def device_ns(duration: int, breakdown: tuple[int, ...]) -> int:
 
 class StepRecorder:
     """An executor that also keeps every plan and what it took, one repeat at a time.
+
+    A measured step begins where the one before ended, so what the recorder does in between is taken off again.
 
     Attributes:
         plans: in order.
@@ -97,14 +127,29 @@ class StepRecorder:
         self.plans: list[StepPlan] = []
         self.durations: list[int] = []
         self.breakdowns: list[tuple[int, ...]] = []
+        self._own_ns = 0
 
     def execute(self, plan: StepPlan, now: int, max_repeats: int, until: int) -> StepResult:
         """See `Executor`."""
-        result = self._executor.execute(plan, now, 1, until)
+        result = self._without_own_time(self._executor.execute(plan, now, 1, until))
+        start = time.perf_counter_ns()
         self.plans.append(plan)
         self.durations.append(int(result.durations[0]))
         self.breakdowns.append(result.breakdown)
+        self.note(plan)
+        self._own_ns = time.perf_counter_ns() - start
         return result
+
+    def note(self, plan: StepPlan) -> None:
+        """What else is kept of a step."""
+
+    def _without_own_time(self, result: StepResult) -> StepResult:
+        """What was measured, less what `note` and the rest took after the step before."""
+        if not result.breakdown:
+            return result
+        schedule, *phases = result.breakdown
+        own = min(schedule, self._own_ns)
+        return result._replace(durations=result.durations - own, breakdown=(schedule - own, *phases))
 
     def device_ns(self, index: int) -> int:
         """Of a step, see `device_ns`."""

@@ -53,9 +53,10 @@ class Buckets(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What a calibration measured, of which model and where."""
+    """What a calibration measured, of which model, its size, and where."""
 
     model: str
+    num_parameters: int
     buckets: Buckets
     provenance: Provenance
     points: list[Point]
@@ -66,7 +67,12 @@ _COLUMNS = ("kind", *StepShape._fields, "device_ns", "host_ns", "times")
 
 def write_points(path: Path, measured: Measured) -> None:
     """Write CSV: a comment with model, buckets and provenance, then a line a point."""
-    head = {"model": measured.model, "buckets": measured.buckets._asdict(), "provenance": measured.provenance}
+    head = {
+        "model": measured.model,
+        "num_parameters": measured.num_parameters,
+        "buckets": measured.buckets._asdict(),
+        "provenance": measured.provenance,
+    }
     with replacing(path) as staged, staged.open("w", newline="", encoding="utf-8") as file:
         file.write(f"# {json.dumps(head)}\n")
         writer = csv.writer(file, lineterminator="\n")
@@ -86,7 +92,8 @@ def read_points(path: Path) -> Measured:
             head = json.loads(file.readline().removeprefix("#"))
             points = [_point(row) for row in csv.DictReader(file)]
             buckets = Buckets(**{name: tuple(sizes) for name, sizes in head["buckets"].items()})
-            return Measured(str(head["model"]), buckets, dict(head["provenance"]), points)
+            provenance = dict(head["provenance"])
+            return Measured(str(head["model"]), int(head["num_parameters"]), buckets, provenance, points)
     except OSError as error:
         raise ConfigError(f"calibrate.from_points={str(path)!r}: {error.strerror}; name a file of points") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -60,7 +60,7 @@ def profile_text(fit: Fit, measured: Measured) -> str:
     lines += ["#", "# Measured from and to; outside, the curves go on in a straight line:"]
     lines += [f"#   {line}" for line in ranges(measured.points)]
     lines += ["_target_: kvsim.cost.fitted.FittedCost", "_partial_: true # the model is added when the run is built"]
-    lines += [f"model_name: {measured.model}"]
+    lines += [f"model_name: {measured.model}", f"num_parameters: {measured.num_parameters}"]
     for name, curve in fit.curves.items():
         lines += [f"{name}:", *_curve_lines(curve)]
     lines += ["rates:", "  _target_: kvsim.cost.fitted.Rates"]

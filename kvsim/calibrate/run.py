@@ -12,11 +12,14 @@ from kvsim.calibrate.plans import PlanMaker
 from kvsim.calibrate.points import Measured, Point
 from kvsim.calibrate.profile import provenance
 from kvsim.run import Run
+from kvsim.specs import ModelSpec
 from kvsim.streams import stream
 from kvsim.units import NS_PER_S
 
 MOST_RUN_POINTS = 500
 """Steps of a run that are kept; neighbours tell the same."""
+LOADS = (1.0, 0.2)
+"""Shares of the rate asked for, at which every system runs: full batches and small ones."""
 
 MakeRun = Callable[[], Run]
 
@@ -31,26 +34,31 @@ class Effort(NamedTuple):
 
 
 def calibrate(
-    make: MakeRun, real_runs: Sequence[tuple[str, MakeRun]], effort: Effort, command: Sequence[str], say: Say
+    model: ModelSpec,
+    make: MakeRun,
+    real_runs: Sequence[tuple[str, MakeRun]],
+    effort: Effort,
+    command: Sequence[str],
+    say: Say,
 ) -> Measured:
     """Measure the grid on the executor of the run that `make` builds, then carry out `real_runs`, systems' names first.
 
     Nothing of a run is kept when the next one is built: a device has room for one pool.
     """
-    measured = measure_on(make(), effort, command, say)
+    measured = measure_on(model, make(), effort, command, say)
     for system, make_real in real_runs:
         measured.points.extend(run_points(system, make_real(), say))
     return measured
 
 
-def measure_on(run: Run, effort: Effort, command: Sequence[str], say: Say) -> Measured:
+def measure_on(model: ModelSpec, run: Run, effort: Effort, command: Sequence[str], say: Say) -> Measured:
     """The grid, on the executor of `run`."""
     rng = stream(int(run.labels["seed"] or 0), "calibration")
     buckets, block_size = buckets_of(run.executor), run.allocator.block_size
     maker = PlanMaker(run.pool_tokens // block_size, block_size, run.allocator.whole_blocks, rng)
     limits = Limits(effort.max_rows, effort.max_tokens, run.scheduler.max_model_len)
     steps = Grid(maker, buckets, limits, rng).steps()
-    say(f"grid: {len(steps)} steps, {effort.repeats + 1} passes in at most {effort.max_seconds:g} s")
+    say(f"grid: {len(steps)} steps, {effort.repeats} passes in at most {effort.max_seconds:g} s")
     points = measure_grid(
         steps,
         run.executor,
@@ -60,7 +68,7 @@ def measure_on(run: Run, effort: Effort, command: Sequence[str], say: Say) -> Me
         rng=rng,
         say=say,
     )
-    return Measured(str(run.labels["model"]), buckets, provenance(run.executor, command), points)
+    return Measured(model.name, model.num_parameters, buckets, provenance(run.executor, command), points)
 
 
 def run_points(system: str, run: Run, say: Say) -> list[Point]:

@@ -74,7 +74,7 @@ def job(cfg: DictConfig) -> None:
         log.info("replacing the run in %s", os.path.relpath(output_dir))
     with RunFolder(output_dir) as folder:
         save_config(cfg, folder.path)
-        folder.write_env(run_environment(cfg, ["kvsim", "run", *sys.argv[1:]]))
+        folder.write_env(run_environment(cfg, ["kvsim", "run", *sys.argv[1:]], run.environment))
         summary = run.execute(folder, sys.stderr if sys.stderr.isatty() else None)
     if summary["rejected"] and not summary["completed"]:
         log.warning("every request was rejected; the column reason of %s says why", folder.path / "requests.parquet")

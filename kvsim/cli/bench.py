@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 from collections.abc import Mapping, Sequence
 
-from kvsim.cli.flags import split_flags
+from kvsim.cli.gpu_words import read_words
 from kvsim.errors import ConfigError
 from kvsim.suggest import did_you_mean
 
@@ -14,6 +15,16 @@ USAGE = """\
 usage: kvsim bench COMMAND ...
   kernels   attention kernels, ours and installed peers, on the same inputs; --help lists its options
   engine    offline tokens a second: all requests at once, e.g. kvsim bench engine model=llama-3-8b hardware=h200"""
+
+ENGINE_HEAD = """\
+usage: kvsim bench engine [OPTION ...] [KEY=VALUE ...]    offline tokens a second on a GPU
+
+  kvsim bench engine model=llama-3-8b hardware=h200
+  kvsim bench engine system=orca_max model=opt-13b hardware=h200 num_requests=500 output=json
+
+All requests are there at the start, 1,000 unless num_requests says otherwise. Printed are tokens a second, steps, and
+the mean time of a step's phases. No files are written.
+"""
 
 KERNELS = "gpu_backend.bench.kernels"
 
@@ -47,38 +58,45 @@ def bench_kernels(arguments: list[str]) -> int:
 
 def bench_engine(arguments: list[str]) -> int:
     """`kvsim bench engine`: one run of a thousand requests that are all there at the start."""
-    flags, overrides = split_flags(arguments)
-    if {"--help", "-h"} & set(flags):
-        print(USAGE)
+    words = read_words("kvsim bench engine", ENGINE_HEAD, arguments)
+    if words is None:
         return 0
-    if flags:
-        raise ConfigError(f"option {flags[0]}: is not for kvsim bench engine, which takes KEY=VALUE and --help")
     from kvsim.calibrate.measure import StepRecorder
-    from kvsim.cli.composed import built, changed, split_key
+    from kvsim.cli.composed import built, changed, composed
 
-    executor, others = split_key(overrides, "executor")
-    words = changed(others, *(executor or ["executor=gpu"]), "workload.arrivals=all_at_once", "rate=null")
-    run = built(words)
+    words = changed(words, "workload.arrivals=all_at_once", "rate=null")
+    output, run = composed(words).output, built(words)
     recorder = StepRecorder(run.executor)
     summary = dataclasses.replace(run, executor=recorder, fast_forward=False).execute()
-    print(engine_report(summary, recorder.breakdowns))
+    if not summary["completed"]:
+        raise ConfigError("kvsim bench engine: no request was completed; kvsim run with these words says why")
+    report = engine_report(summary, recorder.breakdowns)
+    print(json.dumps(report, indent=2) if output == "json" else as_lines(report))
     return 0
 
 
-def engine_report(summary: Mapping[str, object], breakdowns: Sequence[tuple[int, ...]]) -> str:
-    """What a person wants to know: tokens a second, steps, and where their time goes."""
+def engine_report(summary: Mapping[str, object], breakdowns: Sequence[tuple[int, ...]]) -> dict[str, float]:
+    """Tokens a second, steps, and the mean microseconds of their phases where they were measured."""
     from kvsim.plan import PHASES
-    from kvsim.table import as_text
 
     output_tokens, output_rate = float(str(summary["total_output_tokens"])), float(str(summary["output_throughput"]))
     tokens = output_tokens + float(str(summary["total_input_tokens"]))
-    lines = {
-        "requests": as_text(summary["completed"], ",d"),
-        "output tokens/s": f"{output_rate:,.0f}",
-        "total tokens/s": f"{output_rate * tokens / output_tokens:,.0f}",
-        "steps": as_text(summary["steps"], ",d"),
+    report = {
+        "requests": int(str(summary["completed"])),
+        "output_tokens_per_s": output_rate,
+        "total_tokens_per_s": output_rate * tokens / output_tokens,
+        "steps": int(str(summary["steps"])),
     }
     measured = [breakdown for breakdown in breakdowns if breakdown]
     for phase, column in zip(PHASES, zip(*measured, strict=True), strict=False):
-        lines[f"{phase}, us a step"] = f"{sum(column) / len(column) / 1e3:,.1f}"
-    return "\n".join(f"{name:22}{value:>14}" for name, value in lines.items())
+        report[f"{phase}_us"] = sum(column) / len(column) / 1e3
+    return report
+
+
+def as_lines(report: Mapping[str, float]) -> str:
+    """For people."""
+    lines = []
+    for name, value in report.items():
+        label = name.removesuffix("_us") + ", us a step" if name.endswith("_us") else name.replace("_per_", "/")
+        lines.append(f"{label.replace('_', ' '):22}{value:>14{',.1f' if name.endswith('_us') else ',.0f'}}")
+    return "\n".join(lines)

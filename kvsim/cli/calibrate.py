@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvsim.checks import check_integer, check_number
-from kvsim.cli.flags import split_flags
-from kvsim.cli.help import command_help
+from kvsim.cli.gpu_words import read_words
 from kvsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,15 +20,23 @@ if TYPE_CHECKING:
     from kvsim.calibrate.points import Measured
 
 HEAD = """\
-usage: kvsim calibrate [KEY=VALUE ...]    measure steps on a GPU and write a cost profile
+usage: kvsim calibrate [OPTION ...] [KEY=VALUE ...]    measure steps on a GPU and write a cost profile
 
-  kvsim calibrate model=llama-3-8b hardware=h200 calibrate.output=conf/cost/h200_llama-3-8b.yaml
-  kvsim calibrate calibrate.from_points=conf/cost/h200_llama-3-8b.points.csv calibrate.output=again.yaml
+  kvsim calibrate model=llama-3-8b hardware=h200 calibrate.output=DIR/cost/mine.yaml
+  kvsim run --config-dir DIR cost=mine model=llama-3-8b hardware=h200 rate=5
+  kvsim calibrate calibrate.from_points=DIR/cost/mine.points.csv calibrate.output=again.yaml
 
 A grid of steps (decodes, prompts, chunks, mixes, padding), then short runs of two systems; what is fitted goes to
 calibrate.output, the measured steps beside it, the error on steps left out of the fit to stdout. executor=sim
 calibrates against another cost model.
 """
+
+ELSEWHERE = {
+    "rate": "calibrate.rate",
+    "duration": "calibrate.run_seconds",
+    "num_requests": "calibrate.run_seconds",
+}
+"""Keys of a run that mean nothing here."""
 
 
 def main(arguments: list[str]) -> int:
@@ -36,19 +45,14 @@ def main(arguments: list[str]) -> int:
     Raises:
         ConfigError: wrong usage or configuration; nothing is written.
     """
-    flags, overrides = split_flags(arguments)
-    if {"--help", "-h"} & set(flags):
-        print(command_help(HEAD).partition("\nOptions:")[0])  # Hydra's flags are for runs
+    overrides = read_words("kvsim calibrate", HEAD, arguments, ELSEWHERE)
+    if overrides is None:
         return 0
-    if flags:
-        raise ConfigError(f"option {flags[0]}: is not for kvsim calibrate, which takes KEY=VALUE and --help")
     from kvsim.calibrate.fit import fit
     from kvsim.calibrate.points import read_points, write_points
     from kvsim.calibrate.profile import write_profile
-    from kvsim.cli.composed import composed, split_key
+    from kvsim.cli.composed import composed
 
-    executor, others = split_key(overrides, "executor")
-    overrides = [*others, *(executor or ["executor=gpu"])]
     cfg = composed(overrides)
     output, points_file = _files(cfg)
     if cfg.calibrate.from_points is None:
@@ -59,9 +63,12 @@ def main(arguments: list[str]) -> int:
         measured = read_points(Path(cfg.calibrate.from_points))
     result = fit(measured.points, measured.buckets)
     write_profile(output, result, measured)
-    for error in result.errors:
-        print(f"{error.kind:24}{error.points:6} steps  mean {error.mean:6.2%}  p95 {error.p95:6.2%}  "
-              f"bias {error.bias:+6.2%}")  # fmt: skip
+    if cfg.output == "json":
+        print(json.dumps([asdict(error) for error in result.errors], indent=2))
+    else:
+        for error in result.errors:
+            print(f"{error.kind:24}{error.points:6} steps  mean {error.mean:6.2%}  p95 {error.p95:6.2%}  "
+                  f"bias {error.bias:+6.2%}")  # fmt: skip
     _say(f"profile in {output}")
     return 0
 
@@ -69,7 +76,7 @@ def main(arguments: list[str]) -> int:
 def _files(cfg: DictConfig) -> tuple[Path, Path]:
     """The paths of the profile and of the points."""
     if cfg.calibrate.output is None:
-        raise ConfigError("calibrate.output is not set; give for example calibrate.output=conf/cost/mine.yaml")
+        raise ConfigError("calibrate.output is not set; give for example calibrate.output=DIR/cost/mine.yaml")
     output = Path(cfg.calibrate.output)
     if output.suffix != ".yaml":
         raise ConfigError(f"calibrate.output={output}: must end in .yaml, so that cost=NAME finds it")
@@ -81,14 +88,19 @@ def _files(cfg: DictConfig) -> tuple[Path, Path]:
 
 
 def _measure(cfg: DictConfig, overrides: Sequence[str]) -> Measured:
-    from kvsim.calibrate.run import Effort, calibrate
+    from kvsim.calibrate.run import LOADS, Effort, calibrate
     from kvsim.cli.composed import built, changed
+    from kvsim.parts import make_part
 
     asked = cfg.calibrate
-    words = changed(
-        overrides, f"rate={asked.rate}", f"duration={asked.run_seconds}", "num_requests=null", "engine.drain=false"
-    )
-    real_runs = [(system, functools.partial(built, changed(words, f"system={system}"))) for system in asked.systems]
+    rate = check_number("calibrate.rate", asked.rate, 1e-6, 1e9)
+    seconds = check_number("calibrate.run_seconds", asked.run_seconds, 0.1, 1e6) / len(LOADS)
+    words = changed(overrides, f"rate={rate}", f"duration={seconds}", "num_requests=null", "engine.drain=false")
+    real_runs = [
+        (system, functools.partial(built, changed(words, f"system={system}", f"rate={rate * load}")))
+        for system in asked.systems
+        for load in LOADS
+    ]
     effort = Effort(
         check_integer("calibrate.repeats", asked.repeats, high=1000),
         check_number("calibrate.max_seconds", asked.max_seconds, 1.0, 1e6),
@@ -97,7 +109,8 @@ def _measure(cfg: DictConfig, overrides: Sequence[str]) -> Measured:
     )
     # no limit of a scheduler: the engine then has all its buckets
     grid = changed(words, "scheduler.max_num_seqs=null", "scheduler.max_num_batched_tokens=null")
-    return calibrate(functools.partial(built, grid), real_runs, effort, ["kvsim", *sys.argv[1:]], _say)
+    make, command = functools.partial(built, grid), ["kvsim", *sys.argv[1:]]
+    return calibrate(make_part(cfg, "model"), make, real_runs, effort, command, _say)
 
 
 def _say(line: str) -> None:

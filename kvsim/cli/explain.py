@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from importlib import resources
 from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from kvsim.config import compose
 from kvsim.suggest import did_you_mean
@@ -35,8 +36,11 @@ def explain(error: Exception, overrides: Sequence[str]) -> str:
                 f"{group}={name}: not installed; pip install 'kvsim[sweep]' adds joblib; there are {', '.join(options)}"
             )
         return f"{group}={name}: no such option{did_you_mean(name, options)}; there are {', '.join(options)}"
+    cause = error.__cause__
     key = UNKNOWN_KEY.search(text) or (UNKNOWN_FIELD.search(text) and FULL_KEY.search(text))
     if key:
+        # of a mapping that was given as a whole, the one in it
+        key = (isinstance(cause, ConfigKeyError) and FULL_KEY.search(str(cause))) or key
         return _unknown_key(key[1], overrides)
     line = _first_line(text).removeprefix("Error merging override ").partition(", set env var")[0]
     if text.startswith("Ambiguous value"):
@@ -45,7 +49,6 @@ def explain(error: Exception, overrides: Sequence[str]) -> str:
         return line.replace("requires --multirun", "need kvsim sweep")
     place = FULL_KEY.search(text)
     where = getattr(error, "override", None) or (place and place[1])
-    cause = error.__cause__
     reason = f": {_first_line(str(cause))}" if isinstance(cause, OmegaConfBaseException | ImportError) else ""
     return f"{where}: {line}{reason}" if where else f"{line}{reason}"
 
@@ -54,7 +57,24 @@ def _unknown_key(key: str, overrides: Sequence[str]) -> str:
     known = _known_keys(key, overrides)
     if key in known:
         return f"key {key!r} cannot be taken away; give {key}=VALUE"
-    return f"unknown key {key!r}{did_you_mean(key, known)}; kvsim run --help lists all keys"
+    if options := _options_with(key):
+        return f"{key}: is a key of {', '.join(options)} and not of the option chosen; choose that one, or leave it out"
+    near = did_you_mean(key, known)
+    parent, _, _ = key.rpartition(".")
+    beside = [name for name in known if parent and name.rpartition(".")[0] == parent and f"{parent}._" not in name]
+    if beside and not any(repr(name) in near for name in beside):
+        near = f"; there are {', '.join(beside)}"
+    return f"unknown key {key!r}{near}; kvsim run --help lists all keys"
+
+
+def _options_with(key: str) -> list[str]:
+    """Options of the key's group that have it."""
+    group, _, name = key.partition(".")
+    folder = resources.files("kvsim.conf") / group
+    files = sorted(folder.iterdir(), key=lambda file: file.name) if name and folder.is_dir() else []
+    options = {file.name.removesuffix(".yaml"): file for file in files if file.name.endswith(".yaml")}
+    nodes = {option: OmegaConf.create(file.read_text(encoding="utf-8")) for option, file in options.items()}
+    return [f"{group}={option}" for option, node in nodes.items() if name in _flatten(DictConfig(node))]
 
 
 def _known_keys(wrong: str, overrides: Sequence[str]) -> list[str]:

@@ -13,6 +13,9 @@ WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config
 COMPLETION = ("--shell-completion", "-sc")
 MULTIRUN = ("--multirun", "-m")
 MODES = ("--cfg", "-c", "--run", "-r", "--info", "-i", *COMPLETION)
+HELP = {"--help", "-h"}
+QUESTIONS = {"--cfg", "-c", "--info", "-i", "--hydra-help", *COMPLETION}
+"""Flags that Hydra answers for every command as it does for a run."""
 CFG_KINDS = ("job", "hydra", "all")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -67,7 +67,9 @@ def save_config(config: DictConfig, folder: Path) -> None:
     OmegaConf.save(hydra.overrides.task, inner / "overrides.yaml")
 
 
-def run_environment(config: DictConfig, command: Sequence[str]) -> dict[str, object]:
-    """What ``env.json`` holds; its digest leaves out the `UNUSED` keys."""
+def run_environment(
+    config: DictConfig, command: Sequence[str], executor: Mapping[str, str | None] | None = None
+) -> dict[str, object]:
+    """What ``env.json`` holds, see `environment`; its digest leaves out the `UNUSED` keys."""
     keys = cast("dict[str, object]", OmegaConf.to_container(config, resolve=True))
-    return environment({key: value for key, value in keys.items() if key not in UNUSED}, command)
+    return environment({key: value for key, value in keys.items() if key not in UNUSED}, command, executor)

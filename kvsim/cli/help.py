@@ -43,8 +43,12 @@ Options:
 """
 
 
-def command_help(head: str, config_dirs: Iterable[str] = ()) -> str:
-    """`head`, groups with their options, also those of `config_dirs`, and the top-level keys with their defaults."""
+def command_help(head: str, config_dirs: Iterable[str] = (), default: str = "") -> str:
+    """`head`, groups with their options, also those of `config_dirs`, and the top-level keys with their defaults.
+
+    Args:
+        default: a GROUP=OPTION that is this command's default instead of the group's own.
+    """
     roots: list[Traversable] = [resources.files("kvsim.conf"), *(Path(path) for path in config_dirs)]
     groups: dict[str, set[str]] = {}
     for root in roots:
@@ -53,6 +57,8 @@ def command_help(head: str, config_dirs: Iterable[str] = ()) -> str:
                 options = {file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml")}
                 groups.setdefault(folder.name, set()).update(options - {"base"})
     defaults, keys = _top_level(roots[0])
+    group, _, option = default.partition("=")
+    defaults = {entry for entry in defaults if not entry.startswith(f"{group}: ")} | {f"{group}: {option}"}
     lines = [_group_lines(name, sorted(groups[name]), defaults) for name in sorted(groups)]
     return f"{head}{GROUPS}{''.join(lines)}{KEYS}{keys}\n{FLAGS}"
 

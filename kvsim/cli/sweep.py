@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from kvsim.cli.flags import split_flags, values_of
+from kvsim.cli.flags import HELP, QUESTIONS, split_flags, values_of
 from kvsim.cli.help import SWEEP_HEAD, command_help
 from kvsim.errors import ConfigError
 
-HELP = {"--help", "-h"}
-QUESTIONS = {"--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc"}
-"""Flags that Hydra answers, as it does for a run."""
 REFUSED = {"--run", "-r", "--config-name", "-cn", "--config-path", "-cp"}
 
 

@@ -9,7 +9,6 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from hydra import initialize_config_module
@@ -24,6 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from kvsim.cli.app import unusable
 from kvsim.cli.check import check_points
+from kvsim.cli.composed import search_words
 from kvsim.cli.explain import explain
 from kvsim.cli.grid import expand
 from kvsim.cli.sweep_job import sweep_job
@@ -68,12 +68,7 @@ def run_sweep(overrides: Sequence[str], config_dir: str | None) -> int:
 
 
 def _compose(overrides: Sequence[str], config_dir: str | None) -> Sweep:
-    words = [*overrides, "hydra.mode=MULTIRUN"]
-    if config_dir is not None:
-        if not Path(config_dir).is_dir():
-            raise ConfigError(f"--config-dir {config_dir}: no such folder; give one with GROUP/OPTION.yaml in it")
-        path = str(Path(config_dir).absolute()).replace("\\", "\\\\").replace("'", "\\'")
-        words.append(f"hydra.searchpath=['file://{path}']")
+    words = [*overrides, "hydra.mode=MULTIRUN", *search_words(config_dir)]
     with initialize_config_module("kvsim.conf", version_base="1.3"):
         hydra = GlobalHydra.instance().hydra
     assert hydra is not None

@@ -35,7 +35,7 @@ def sweep_job(cfg: DictConfig, *, command: Sequence[str], swept_keys: Sequence[s
         with RunFolder(hydra.runtime.output_dir) as folder:
             run = build(cfg, choices)
             save_config(cfg, folder.path)
-            folder.write_env(run_environment(cfg, command))
+            folder.write_env(run_environment(cfg, command, run.environment))
             labels = run.labels | {key: value for key, value in swept.items() if key not in run.labels}
             dataclasses.replace(run, labels=labels).execute(folder)
     except Exception:

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvsim.checks import check_integer, check_number
-from kvsim.cli.flags import split_flags
-from kvsim.cli.help import command_help
+from kvsim.cli.gpu_words import read_words
 from kvsim.errors import ConfigError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from kvsim.run import Run
-    from kvsim.validate.case import CaseResult
-    from kvsim.validate.compare import Row
+    from kvsim.validate.case import CaseResult, Sides
+    from kvsim.validate.compare import Case, Setting, Tolerance
 
 HEAD = """\
-usage: kvsim validate [KEY=VALUE ...]    compare the simulation with the same policies on a GPU
+usage: kvsim validate [OPTION ...] [KEY=VALUE ...]    compare the simulation with the same policies on a GPU
 
-  kvsim validate model=llama-3-8b hardware=h200 cost=h200_llama-3-8b validate.systems=[vllm_v1,orca_max]
-  kvsim validate model=opt-13b hardware=h200 cost=h200_opt-13b 'validate.loads={overload:null}'
+  kvsim validate --config-dir DIR cost=mine model=opt-13b hardware=h200 'validate.systems=[vllm_v1,orca_max]'
+  kvsim validate --config-dir DIR cost=mine model=opt-13b hardware=h200 'validate.loads={knee:0.8,overload:null}'
+  kvsim validate executor=sim "validate.measured=['cost.host.fixed_us=900']"      two simulations
 
 For every system and load: step times of the same plans, end-to-end metrics of the same workload, and whether measured
-durations give the same decisions back. executor=... makes the measured side, cost=... the simulated one. Results go to
-validate.output, the table to stdout; exit code 1 if an error exceeds validate.tolerance.
+durations give the same decisions back. executor=... makes the measured side, cost=... the simulated one; kvsim
+calibrate writes DIR/cost/mine.yaml. Results go to validate.output, the table to stdout.
+
+An error past validate.tolerance is a MISS, and the exit code 1. It is noisy instead, which is neither pass nor miss, if
+the repeated runs differ by as much, but by no more than three times the tolerance: past that, measure again.
 """
+
+ELSEWHERE = {
+    "num_requests": "validate.num_requests",
+    "system": "validate.systems",
+    "rate": "validate.loads",
+    "duration": "validate.num_requests",
+}
+"""Keys of a run that mean nothing here."""
 
 MAX_SHARE = 100.0
 
@@ -37,36 +47,40 @@ def main(arguments: list[str]) -> int:
     """Validate as the overrides among `arguments` say; 1 if a tolerance was missed.
 
     Raises:
-        ConfigError: wrong usage or configuration.
+        ConfigError: wrong usage or configuration; nothing is written.
     """
-    flags, overrides = split_flags(arguments)
-    if {"--help", "-h"} & set(flags):
-        print(command_help(HEAD).partition("\nOptions:")[0])  # Hydra's flags are for runs
+    overrides = read_words("kvsim validate", HEAD, arguments, ELSEWHERE)
+    if overrides is None:
         return 0
-    if flags:
-        raise ConfigError(f"option {flags[0]}: is not for kvsim validate, which takes KEY=VALUE and --help")
     from kvsim.cli.composed import composed, split_key
+    from kvsim.validate.case import validate_case
     from kvsim.validate.compare import Verdict
-    from kvsim.validate.output import describe, draw, open_folder, print_table, write_results
+    from kvsim.validate.output import count, describe, draw, open_folder, print_table, write_results
 
     executor, simulated = split_key(overrides, "executor")
     cfg = composed(simulated)
-    words = Words(simulated, [*(executor or ["executor=gpu"]), *cfg.validate.measured])
+    words = Words(simulated, [*executor, *cfg.validate.measured])
     _check(cfg)
+    cases = _cases(cfg, words)
     folder = open_folder(Path(cfg.validate.output))
     results: list[CaseResult] = []
-    rows: list[Row] = []
-    for result in _results(cfg, words, folder):
+    for case, setting, sides, limits in cases:
+        _say(f"{case.system} {case.load}: {case.rate:.3g} requests/s")
+        place = folder / f"{case.system}_{case.load}"
+        result = validate_case(case, setting, sides, place, repeats=cfg.validate.repeats, limits=limits, say=_say)
         results.append(result)
-        rows += result.rows
-        write_results(folder, rows)
+        write_results(folder, result)
         draw(folder, results)
-    print_table(rows)
-    misses = [row for row in rows if row.verdict is Verdict.MISS]
-    for row in misses:
-        print(f"MISS {describe(row)}")
+    print_table(results, cfg.output)
+    rows = [row for result in results for row in result.rows]
+    counts = count(rows)
+    if cfg.output != "json":
+        for row in rows:
+            if row.verdict in (Verdict.MISS, Verdict.NOISY):
+                print(f"{row.verdict} {describe(row)}")
+        print(f"{counts['miss']} missed, {counts['noisy']} noisy, {counts['pass']} passed")
     _say(f"results in {folder}")
-    return int(bool(misses))
+    return int(counts["miss"] > 0)
 
 
 class Words(NamedTuple):
@@ -95,14 +109,9 @@ class Words(NamedTuple):
 
     def replay(self, folder: Path) -> Run:
         """A simulated run that takes its durations from another one's folder."""
-        from kvsim.cli.composed import built, changed
+        from kvsim.cli.composed import built, changed, quoted
 
-        return built(changed(self.simulated, "executor=replay", f"executor.path={_quoted(folder)}"))
-
-
-def _quoted(path: Path) -> str:
-    escaped = str(path).replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+        return built(changed(self.simulated, "executor=replay", f"executor.path={quoted(str(folder))}"))
 
 
 def _check(cfg: DictConfig) -> None:
@@ -121,15 +130,24 @@ def _shares(cfg: DictConfig) -> dict[str, float]:
     return {str(load): share for load, share in cfg.validate.loads.items() if share is not None}
 
 
-def _results(cfg: DictConfig, words: Words, folder: Path) -> Iterator[CaseResult]:
+def _cases(cfg: DictConfig, words: Words) -> list[tuple[Case, Setting, Sides, Tolerance]]:
+    """All cases, ready to be carried out. Both sides of every system are built before the first is simulated."""
     from kvsim.cli.composed import composed
     from kvsim.config import build_cost
-    from kvsim.validate.case import Sides, validate_case
+    from kvsim.validate.case import Sides, setting_of
     from kvsim.validate.compare import Case, Tolerance
 
     asked = cfg.validate
-    for system in asked.systems:
-        ours = words.with_workload(f"system={system}", f"num_requests={asked.num_requests}", "duration=null")
+    systems = {
+        system: words.with_workload(f"system={system}", f"num_requests={asked.num_requests}", "duration=null")
+        for system in asked.systems
+    }
+    settings = {}
+    for system, ours in systems.items():
+        alone = ours.with_workload("rate=1")
+        settings[system] = setting_of(alone.simulation(), alone.measurement(), asked.num_requests)
+    cases = []
+    for system, ours in systems.items():
         capacity = _capacity(system, ours)
         for load, share in _shares(cfg).items():
             case = Case(system, load, capacity * share)
@@ -142,10 +160,8 @@ def _results(cfg: DictConfig, words: Words, folder: Path) -> Iterator[CaseResult
             )
             cost = build_cost(composed(loaded.simulated))
             sides = Sides(loaded.simulation, loaded.measurement, loaded.replay, cost)
-            _say(f"{system} {load}: {case.rate:.3g} requests/s of {capacity:.3g}")
-            yield validate_case(
-                case, sides, folder / f"{system}_{load}", repeats=asked.repeats, limits=limits, say=_say
-            )
+            cases.append((case, settings[system], sides, limits))
+    return cases
 
 
 def _capacity(system: str, words: Words) -> float:

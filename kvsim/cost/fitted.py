@@ -18,6 +18,8 @@ from kvsim.specs import ModelSpec
 
 US = 1e3
 LARGEST = 1e9
+NEAR = 128
+"""Tokens a decoding row on average, up to which part of reading them hides behind what a row costs anyway."""
 
 
 class Place(NamedTuple):
@@ -77,19 +79,22 @@ class Rates:
     """What is proportional to something, none of it negative.
 
     Attributes:
+        far_ns: a token of context beyond `NEAR` for each decoding row, on top of what every token costs.
         longest_ns: a token of the longest context among decodes.
+        token_ns: a token beside or of a prompt, on top of its graph's time, which padding makes longer too; padding is
+            all alike, attends to nothing, and draws so little power that clocks rise.
         pair_ns: a (query, key) pair of a prompt.
-        padding_pair_ns: a pair of padding, which attends as the tokens it stands beside do on average.
         key_ns: a token that a prompt's row sees.
-        step_us, row_us, prompt_us: host time of a step, of each of its sequences, and more for those with a prompt.
+        step_us, row_us, prompt_us: host time of a step, of each of its sequences, and more where one has a prompt.
 
     Raises:
         ConfigError: no number of at least 0.
     """
 
+    far_ns: float
     longest_ns: float
+    token_ns: float
     pair_ns: float
-    padding_pair_ns: float
     key_ns: float
     step_us: float
     row_us: float
@@ -104,13 +109,18 @@ class FittedCost:
     """Step time of one engine with one model on one device, as measured.
 
     A step lasts what its CUDA graph does, by padded tokens (`decode` where every row decodes, head included; else
-    `mixed`, and `head` by sampled rows), longer in proportion to context, pairs and rows. All terms are added.
+    `mixed`, and `head` by sampled rows), longer with context, pairs and rows. All terms are added. Over the context
+    of decodes time is convex, from latency of many short rows to bandwidth: one slope, steeper beyond `NEAR` a row.
+
+    Not foreseen: the engine takes a larger graph than the tokens ask for where a step has more rows of several tokens
+    than the graph has room for, one in eight tokens, so where prompts are shorter than that on average; and an idle row
+    whose context is the longest.
 
     Args:
         model: of the run.
-        model_name: of the model that was measured.
+        model_name, num_parameters: of the model that was measured.
         decode, mixed, head: us over rows, tokens, samples.
-        context: ns a token of context over decoding rows: few rows use the memory's bandwidth worse.
+        context: ns a token of context over decoding rows.
         rates: the other terms.
 
     Raises:
@@ -118,12 +128,25 @@ class FittedCost:
     """
 
     def __init__(
-        self, model: ModelSpec, model_name: str, decode: Curve, mixed: Curve, head: Curve, context: Curve, rates: Rates
+        self,
+        model: ModelSpec,
+        model_name: str,
+        num_parameters: int,
+        decode: Curve,
+        mixed: Curve,
+        head: Curve,
+        context: Curve,
+        rates: Rates,
     ) -> None:
         if model.name != model_name:
             raise ConfigError(
                 f"cost.model_name={model_name}: these step times are not those of model={model.name}; "
                 "choose another cost, or measure it with kvsim calibrate"
+            )
+        if model.num_parameters != num_parameters:
+            raise ConfigError(
+                f"cost.num_parameters={num_parameters}: these step times are of a {model_name} of another shape, this "
+                f"one has {model.num_parameters}; leave model.* as it was, or measure it with kvsim calibrate"
             )
         self._decode = decode
         self._mixed = mixed
@@ -145,14 +168,19 @@ class FittedCost:
             return np.array([round(self.predict(StepShape.of(plan)))])
         key = (rows, plan.idle_rows)
         fixed, context_ns = self._decodes.get(key) or self._decodes.setdefault(key, self._decode_terms(*key))
-        longest_ns = self._rates.longest_ns
+        rates = self._rates
         context = plan.context_tokens + plan.idle_context_tokens
+        near = NEAR * (rows + plan.idle_rows)
         longest = int(plan.context_lens[plan.context_lens.argmax()])
         if repeats == 1:
-            return np.array([round(context * context_ns + fixed + longest * longest_ns)])
-        durations = np.arange(context, context + rows * repeats, rows) * context_ns + fixed
-        if longest_ns:
-            durations += np.arange(longest, longest + repeats) * longest_ns
+            total = context * context_ns + fixed + max(0, context - near) * rates.far_ns
+            return np.array([round(total + longest * rates.longest_ns)])
+        contexts = np.arange(context, context + rows * repeats, rows)
+        durations = contexts * context_ns + fixed
+        if contexts[-1] > near:
+            durations += np.maximum(contexts - near, 0) * rates.far_ns
+        if rates.longest_ns:
+            durations += np.arange(longest, longest + repeats) * rates.longest_ns
         whole: IntArray = np.rint(durations, out=durations).astype(np.int64)
         return whole
 
@@ -161,19 +189,24 @@ class FittedCost:
         rates = self._rates
         if shape.decodes_only:
             fixed, context_ns = self._decode_terms(shape.rows, shape.idle_rows)
-            return shape.context_tokens * context_ns + fixed + shape.longest * rates.longest_ns
-        prompts = shape.rows - shape.single_rows
-        host = rates.step_us + shape.rows * rates.row_us + prompts * rates.prompt_us
-        total = (self._mixed.at(shape.all_tokens) + host) * US
-        if shape.samples:
-            total += self._head.at(shape.samples) * US
-        if shape.single_rows:
-            total += shape.context_tokens * self._context.at(shape.single_rows) + shape.longest * rates.longest_ns
-        pair_ns = rates.pair_ns + rates.padding_pair_ns * shape.padding_tokens / shape.tokens
-        return total + shape.pairs * pair_ns + shape.keys * rates.key_ns
+            total = shape.context_tokens * context_ns + fixed
+        else:
+            host = rates.step_us + shape.rows * rates.row_us + rates.prompt_us
+            total = (self._mixed.at(shape.all_tokens) + host) * US
+            total += shape.tokens * rates.token_ns + shape.pairs * rates.pair_ns + shape.keys * rates.key_ns
+            if shape.samples:
+                total += self._head.at(shape.samples) * US
+            if shape.single_rows:
+                total += shape.context_tokens * self._context.at(shape.single_rows)
+        return total + far_tokens(shape) * rates.far_ns + shape.longest * rates.longest_ns
 
     def _decode_terms(self, rows: int, idle_rows: int) -> tuple[float, float]:
         """(ns without reading the context, ns a token of context) of a step of decodes."""
         rows += idle_rows
         fixed = (self._decode.at(rows) + self._rates.step_us + rows * self._rates.row_us) * US
         return fixed, self._context.at(rows)
+
+
+def far_tokens(shape: StepShape) -> int:
+    """Tokens of the decodes' context beyond `NEAR` a row."""
+    return max(0, shape.context_tokens - NEAR * (shape.single_rows + shape.idle_rows))

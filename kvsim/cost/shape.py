@@ -16,7 +16,7 @@ class StepShape(NamedTuple):
         tokens: new tokens of all rows.
         samples: rows that draw a token.
         context_tokens: tokens that the single rows see, and the idle ones.
-        longest: the most that one of them sees.
+        longest: the most that one of the single rows sees; of idle ones only their sum is known.
         pairs: (query, key) pairs of the other rows, causal.
         keys: tokens that the other rows see.
         padding_tokens, idle_rows: as in the plan.

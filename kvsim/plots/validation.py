@@ -21,7 +21,7 @@ MOST = 4000
 """Points of a system; more would hide each other."""
 
 
-def step_times(times: Mapping[str, StepTimes]) -> Axes:
+def step_times(times: Mapping[str, StepTimes], title: str) -> Axes:
     """A point a step, logarithmic, with the line where prediction and measurement agree."""
     axes = new_axes(4.8, 4.8)
     known = styles(times)
@@ -40,5 +40,6 @@ def step_times(times: Mapping[str, StepTimes]) -> Axes:
     axes.set_yscale("log")
     axes.set_xlabel("measured step, ms")
     axes.set_ylabel("predicted step, ms")
+    axes.set_title(title, fontsize=7)
     axes.legend(fontsize=7, markerscale=2)
     return axes

@@ -40,6 +40,7 @@ class StepTable:
         self._growth: list[IntArray] = []
         self._breakdowns: list[tuple[int, ...]] = []
         self._num_steps = 0
+        self._measured: bool | None = None
 
     def __len__(self) -> int:
         return len(self._plans)
@@ -57,8 +58,17 @@ class StepTable:
     ) -> None:
         """A plan that was carried out ``len(durations)`` times from `now` on; the state is that after its decision.
 
-        A run's steps have a breakdown all or none, and then one repeat a plan.
+        Raises:
+            InvariantError: some steps of the run have a breakdown and others none, or a plan with one has repeats.
         """
+        if self._measured is None:
+            self._measured = bool(breakdown)
+        if bool(breakdown) != self._measured or (breakdown and len(durations) != 1):
+            raise InvariantError(
+                "INV-clock",
+                f"step {plan.step}: {len(breakdown)} phases for {len(durations)} repeats; steps of a run are measured "
+                "one by one, all or none",
+            )
         rows = len(plan.seq_ids)
         self._plans.append(
             (

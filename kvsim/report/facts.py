@@ -33,7 +33,7 @@ def facts(settings: Sequence[Setting]) -> Facts:
         ("Seeds", _listed(_seeds(runs))),
         ("Requests a run", requests(runs)),
         ("Warm-up", warmup(runs)),
-        ("Step times", _unique(str(run.config.get("cost", "not recorded")) for run in runs)),
+        ("Step times", _unique(map(step_times, runs))),
         ("Runs", str(len(runs))),
         ("kvsim", version(runs)),
     ]
@@ -94,6 +94,14 @@ def warmup(runs: Sequence[FinishedRun]) -> str:
     if times == [0]:
         return "none"
     return f"{_listed([f'{time:g}' for time in times], ' or ')} s, left out with the requests that arrived in it"
+
+
+def step_times(run: FinishedRun) -> str:
+    """The cost model that predicted them, or the executor that knew them otherwise."""
+    executor = run.summary.get("executor")
+    if executor and run.summary.get("cost") is None:
+        return f"executor {executor}"
+    return str(run.config.get("cost", "not recorded"))
 
 
 def version(runs: Sequence[FinishedRun]) -> str:

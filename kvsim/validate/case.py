@@ -18,6 +18,7 @@ from kvsim.units import NS_PER_S
 from kvsim.validate.compare import (
     Case,
     Row,
+    Setting,
     StepError,
     Tolerance,
     compare,
@@ -26,7 +27,7 @@ from kvsim.validate.compare import (
     step_rows,
 )
 from kvsim.validate.lockstep import Lockstep, predict
-from kvsim.validate.parity import repeats_decisions
+from kvsim.validate.parity import TableRecorder, repeats_decisions
 from kvsim.validate.steps import write_steps
 
 
@@ -47,14 +48,31 @@ class Sides(NamedTuple):
 
 
 class CaseResult(NamedTuple):
-    """Rows of a case, and [steps] predicted and measured ns of its plan replay."""
+    """Rows of a case, what it was measured with, and [steps] predicted and measured ns of its plan replay."""
 
     rows: list[Row]
+    setting: Setting
     predicted: IntArray
     measured: IntArray
 
 
-def validate_case(case: Case, sides: Sides, folder: Path, *, repeats: int, limits: Tolerance, say: Say) -> CaseResult:
+def setting_of(simulated: Run, measured: Run, num_requests: int) -> Setting:
+    """What these two sides of a case are."""
+    labels = measured.labels
+    return Setting(
+        model=str(labels["model"]),
+        hardware=str(labels["hardware"]),
+        workload=str(labels["workload"]),
+        cost=str(simulated.labels["cost"]),
+        kv_num_blocks=int(str(labels["kv_num_blocks"])),
+        num_requests=num_requests,
+        device=measured.environment.get("device"),
+    )
+
+
+def validate_case(
+    case: Case, setting: Setting, sides: Sides, folder: Path, *, repeats: int, limits: Tolerance, say: Say
+) -> CaseResult:
     """Carry out a simulation, `repeats` measured runs with their replays, and the plan replay; folders in `folder`."""
     summary = execute(sides.simulated(), folder / "simulated")
     simulated = end_to_end(folder / "simulated", summary)
@@ -62,12 +80,12 @@ def validate_case(case: Case, sides: Sides, folder: Path, *, repeats: int, limit
     for repeat in range(repeats):
         place = folder / f"measured_{repeat}"
         run = sides.measured()
-        recorder = StepRecorder(run.executor)
+        recorder = TableRecorder(run.executor)
         summary = execute(dataclasses.replace(run, executor=recorder), place)
         say(f"{case.system} {case.load}: measured run {repeat + 1} of {repeats}, {_extent(recorder)}")
         measured.append(end_to_end(place, summary))
         again, requests = folder / f"replayed_{repeat}", place / "requests.parquet"
-        rows.append(parity_row(case, repeats_decisions(sides.replayed(place), again, recorder.plans, requests)))
+        rows.append(parity_row(case, repeats_decisions(sides.replayed(place), again, recorder, requests)))
         error = StepError.of(np.array(predict(recorder, sides.cost)), np.array(recorder.durations))
         rows += step_rows(case, "closed", error, None)
     run = sides.measured()
@@ -78,7 +96,7 @@ def validate_case(case: Case, sides: Sides, folder: Path, *, repeats: int, limit
     predicted, durations = np.array(lockstep.predicted), np.array(lockstep.durations)
     rows += step_rows(case, "replay", StepError.of(predicted, durations), limits.step)
     rows += compare(case, simulated, measured, limits)
-    return CaseResult(rows, predicted, durations)
+    return CaseResult(rows, setting, predicted, durations)
 
 
 def execute(run: Run, path: Path) -> dict[str, object]:

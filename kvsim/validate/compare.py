@@ -18,8 +18,13 @@ class Verdict(StrEnum):
     """How a value of the simulation compares."""
 
     PASS = "pass"
+    NOISY = "noisy"
     MISS = "MISS"
     REPORTED = "reported"
+
+
+MOST_NOISE = 3.0
+"""Times the tolerance that repeated runs may differ by for a miss to be laid to them."""
 
 
 class Tolerance(NamedTuple):
@@ -37,6 +42,25 @@ class Case(NamedTuple):
     system: str
     load: str
     rate: float
+
+
+class Setting(NamedTuple):
+    """What a case was measured with; results of the same system, load and setting replace each other.
+
+    Attributes:
+        cost: of the simulated side.
+        kv_num_blocks: of the pool.
+        num_requests: of a run.
+        device: that measured; None: it was simulated too.
+    """
+
+    model: str
+    hardware: str
+    workload: str
+    cost: str
+    kv_num_blocks: int
+    num_requests: int
+    device: str | None
 
 
 @dataclass(frozen=True)
@@ -64,12 +88,14 @@ class Row:
 
     @property
     def verdict(self) -> Verdict:
-        """Within tolerance, or not further off than the repeated runs are from each other."""
+        """Past tolerance it is noisy if the repeated runs lie as far apart, but not so far that they say nothing."""
         if self.tolerance is None:
             return Verdict.REPORTED
         if self.error is None:
             return Verdict.MISS
-        return Verdict.PASS if abs(self.error) <= max(self.tolerance, self.spread) else Verdict.MISS
+        if abs(self.error) <= self.tolerance:
+            return Verdict.PASS
+        return Verdict.NOISY if abs(self.error) <= self.spread <= MOST_NOISE * self.tolerance else Verdict.MISS
 
 
 class StepError(NamedTuple):

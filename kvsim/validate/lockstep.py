@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from kvsim.calibrate.measure import StepRecorder
 from kvsim.plan import StepPlan, StepResult
 from kvsim.protocols import CostModel, Executor
@@ -22,9 +24,11 @@ class Lockstep(StepRecorder):
     def execute(self, plan: StepPlan, now: int, max_repeats: int, until: int) -> StepResult:
         """See `Executor`."""
         result = super().execute(plan, now, max_repeats, until)
-        durations = self._cost.decode_run(plan, 1)
-        self.predicted.append(int(durations[0]))
-        return StepResult(durations, result.stopped)
+        return StepResult(np.array([self.predicted[-1]]), result.stopped)
+
+    def note(self, plan: StepPlan) -> None:
+        """Predict it."""
+        self.predicted.append(int(self._cost.decode_run(plan, 1)[0]))
 
 
 def predict(recorder: StepRecorder, cost: CostModel) -> list[int]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, fields
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -15,19 +17,21 @@ from kvsim.plots.validation import step_times
 from kvsim.table import print_rows
 from kvsim.units import NS_PER_MS
 from kvsim.validate.case import CaseResult
-from kvsim.validate.compare import Row, Verdict
+from kvsim.validate.compare import Row, Setting, Verdict
 
 RESULTS = "results.csv"
+KEY = ("system", "load", *Setting._fields)
+"""Columns that tell cases apart."""
 
 _TABLE = {
     "step": ("replay", "step_mean"),
-    "step bias": ("replay", "step_bias"),
-    "tokens/s": ("closed", "output_throughput"),
-    "s/token": ("closed", "mean_normalized_latency"),
-    "TTFT p50": ("closed", "median_ttft_ms"),
-    "TTFT p99": ("closed", "p99_ttft_ms"),
-    "TPOT p50": ("closed", "median_tpot_ms"),
-    "TPOT p99": ("closed", "p99_tpot_ms"),
+    "bias": ("replay", "step_bias"),
+    "tok/s": ("closed", "output_throughput"),
+    "s/tok": ("closed", "mean_normalized_latency"),
+    "TTFT\np50": ("closed", "median_ttft_ms"),
+    "TTFT\np99": ("closed", "p99_ttft_ms"),
+    "TPOT\np50": ("closed", "median_tpot_ms"),
+    "TPOT\np99": ("closed", "p99_tpot_ms"),
 }
 
 
@@ -44,57 +48,72 @@ def open_folder(path: Path) -> Path:
     return path
 
 
-def write_results(folder: Path, rows: Sequence[Row]) -> None:
-    """Put `rows` into results.csv; those of other cases that are there stay."""
+def write_results(folder: Path, result: CaseResult) -> None:
+    """Put the rows of a case into results.csv, in place of those of the same one; others that are there stay."""
     path = folder / RESULTS
-    ours = {(row.system, row.load) for row in rows}
+    about = {name: "" if value is None else str(value) for name, value in result.setting._asdict().items()}
+    date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
+    ours = [
+        {**{k: _text(v) for k, v in asdict(row).items()}, "verdict": row.verdict, **about, "date": date}
+        for row in result.rows
+    ]
     kept: list[dict[str, str]] = []
     if path.exists():
         with path.open(newline="", encoding="utf-8") as file:
-            kept = [line for line in csv.DictReader(file) if (line["system"], line["load"]) not in ours]
-    names = [*(field.name for field in fields(Row)), "verdict"]
+            kept = [line for line in csv.DictReader(file) if any(line.get(name) != ours[0][name] for name in KEY)]
+    names = [*(field.name for field in fields(Row)), "verdict", *Setting._fields, "date"]
     with replacing(path) as staged, staged.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, names, lineterminator="\n")
+        writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(kept)
-        writer.writerows({**{k: _digits(v) for k, v in asdict(row).items()}, "verdict": row.verdict} for row in rows)
+        writer.writerows([*kept, *ours])
 
 
-def _digits(value: object) -> object:
-    return f"{value:.6g}" if isinstance(value, float) else value
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def print_table(rows: Sequence[Row]) -> None:
-    """One line a case: errors of the simulation, the repeated runs' spread behind them."""
-    cases: dict[tuple[str, str], dict[tuple[str, str], list[Row]]] = {}
-    for row in rows:
-        cases.setdefault((row.system, row.load), {}).setdefault((row.check, row.quantity), []).append(row)
-    lines = []
-    for (system, load), found in cases.items():
-        parity = all(row.verdict is Verdict.PASS for row in found["parity", "plans"])
-        misses = sum(row.verdict is Verdict.MISS for of in found.values() for row in of)
-        line: dict[str, object] = {"system": system, "load": load, "req/s": f"{found['parity', 'plans'][0].rate:.3g}"}
-        line |= {name: _cell(found[key][0]) for name, key in _TABLE.items()}
-        lines.append(line | {"parity": parity, "verdict": f"{misses} MISS" if misses else "pass"})
-    print_rows(lines)
+def count(rows: Sequence[Row]) -> dict[str, int]:
+    """How many rows missed, are noisy, passed."""
+    verdicts = Counter(row.verdict for row in rows)
+    return {"miss": verdicts[Verdict.MISS], "noisy": verdicts[Verdict.NOISY], "pass": verdicts[Verdict.PASS]}
 
 
-def _cell(row: Row) -> str:
-    error = "-" if row.error is None else f"{row.error:+.1%}"
-    return f"{error} ~{row.spread:.1%}" if row.spread else error
+def print_table(results: Sequence[CaseResult], output: str = "table") -> None:
+    """One line a case, 100 columns at most: errors of the simulation in percent, number of misses and noisy rows.
+
+    As ``json`` errors are shares of 1, under the names that results.csv has for them.
+    """
+    lines: list[dict[str, object]] = []
+    for result in results:
+        row, found = result.rows[0], {(row.check, row.quantity): row.error for row in reversed(result.rows)}
+        counts = count(result.rows)
+        if output == "json":
+            errors = {f"{check}_{quantity}": found[check, quantity] for check, quantity in _TABLE.values()}
+            lines.append({"system": row.system, "load": row.load, "rate": row.rate, **errors, **counts})
+            continue
+        cells = {name: _percent(found[key]) for name, key in _TABLE.items()}
+        doubtful = f"{counts['miss']}/{counts['noisy']}"
+        lines.append({"errors, %": f"{row.system} {row.load}", **cells, "miss/\nnoisy": doubtful})
+    print_rows(lines, output)
+
+
+def _percent(error: float | None) -> str:
+    return "-" if error is None else f"{100 * error:+.1f}"
 
 
 def describe(row: Row) -> str:
     """A row in words, for the list of misses."""
     limit = 0.0 if row.tolerance is None else row.tolerance
     off = "undefined" if row.error is None else f"{row.error:+.2%}"
-    values = "" if row.measured is None else f" simulated {_digits(row.simulated)}, measured {_digits(row.measured)}:"
-    repeats = f", repeated runs differ by {row.spread:.1%}" if row.spread else ""
-    return f"{row.system} {row.load}: {row.check} {row.quantity}{values} {off}, tolerance {limit:.0%}{repeats}"
+    values = f" ({row.simulated:.4g} for {row.measured:.4g})" if row.simulated and row.measured else ""
+    repeats = f", repeats differ by {row.spread:.1%}" if row.spread else ""
+    return f"{row.system} {row.load}: {row.check} {row.quantity} {off}{values}, tolerance {limit:.0%}{repeats}"
 
 
 def draw(folder: Path, results: Sequence[CaseResult]) -> None:
-    """Write the scatter of the step times of all plan replays as step_times.png and .pdf."""
+    """Write the scatter of the step times of these plan replays, and what they are, as step_times.png and .pdf."""
     parts: dict[str, list[CaseResult]] = {}
     for result in results:
         parts.setdefault(result.rows[0].system, []).append(result)
@@ -105,10 +124,18 @@ def draw(folder: Path, results: Sequence[CaseResult]) -> None:
                 np.concatenate([result.measured for result in found]) / NS_PER_MS,
             )
             for system, found in parts.items()
-        }
+        },
+        caption(results),
     )
     figure = axes.get_figure(root=True)
     assert figure is not None
     for suffix in ("png", "pdf"):
         with replacing(folder / f"step_times.{suffix}") as staged:
             figure.savefig(staged, format=suffix)
+
+
+def caption(results: Sequence[CaseResult]) -> str:
+    """What a figure of these cases covers, which may be less than what results.csv holds."""
+    first = results[0].setting
+    loads = ", ".join(dict.fromkeys(result.rows[0].load for result in results))
+    return f"{first.model}, {first.workload}, {first.device or first.hardware}, cost={first.cost}\n{loads}"

@@ -25,19 +25,19 @@ from kvsim.run import Run
 from tests.calibrate.machines import BUCKETS, WORDS, machine_run, sim_run
 
 EFFORT = Effort(repeats=2, max_seconds=30.0, max_tokens=1500, max_rows=64)
+MODEL = instantiate(compose(WORDS).model)
 UNLIMITED = ("scheduler.max_num_seqs=null", "scheduler.max_num_batched_tokens=null")
 
 
 def measure(make: Any, *systems: str) -> Measured:
     runs = [(system, lambda system=system: make(f"system={system}")) for system in systems]
-    return calibrate(lambda: make(*UNLIMITED), runs, EFFORT, ["kvsim", "calibrate"], lambda line: None)
+    return calibrate(MODEL, lambda: make(*UNLIMITED), runs, EFFORT, ["kvsim", "calibrate"], lambda line: None)
 
 
 def cost_of(measured: Measured) -> FittedCost:
     """Through the file that is written."""
-    model = instantiate(compose(WORDS).model)
     made: FittedCost = instantiate(OmegaConf.create(profile_text(fit(measured.points, measured.buckets), measured)))(
-        model=model
+        model=MODEL
     )
     return made
 
@@ -59,6 +59,9 @@ def test_the_roofline_is_recovered() -> None:
     assert error.mean() < 0.01 and np.percentile(error, 95) < 0.02
 
 
+RATES = Rates(4.0, 0.1, 6.0, 0.02, 1.5, step_us=0.0, row_us=0.0, prompt_us=0.0)
+
+
 def planted(rng: np.random.Generator) -> FittedCost:
     """Padded, uneven from bucket to bucket."""
 
@@ -67,13 +70,14 @@ def planted(rng: np.random.Generator) -> FittedCost:
         return Curve(edges, [(low + slope * edge) * rng.uniform(0.9, 1.1) for edge in edges], True, slope)
 
     return FittedCost(
-        instantiate(compose(WORDS).model),
+        MODEL,
         "opt-13b",
+        MODEL.num_parameters,
         decode=curve("decode", 900.0, 3.0),
         mixed=curve("mixed", 950.0, 2.5),
         head=curve("samples", 60.0, 0.5),
         context=Curve([1, 8, 64], [40.0, 20.0, 12.0], False, 0.0),
-        rates=Rates(0.0, 0.02, 0.005, 1.5, step_us=0.0, row_us=0.0, prompt_us=0.0),
+        rates=RATES,
     )
 
 
@@ -86,8 +90,8 @@ def test_buckets_and_host_time_are_recovered(noise: float, mean: float, p95: flo
     assert found.errors[-1].kind == "all" and found.errors[-1].mean < mean
     # the truth beside it has the host's time too
     whole = FittedCost(
-        instantiate(compose(WORDS).model), "opt-13b", truth._decode, truth._mixed, truth._head, truth._context,
-        Rates(0.0, 0.02, 0.005, 1.5, step_us=200.0, row_us=3.0, prompt_us=0.0),
+        MODEL, "opt-13b", MODEL.num_parameters, truth._decode, truth._mixed, truth._head, truth._context,
+        dataclasses.replace(RATES, step_us=200.0, row_us=3.0),
     )  # fmt: skip
     for system in ("vllm_v0", "fastertransformer"):
         error = held_out(whole, cost_of(measured), sim_run(f"system={system}", "seed=5"))
@@ -101,9 +105,9 @@ def test_the_design_is_the_cost_model() -> None:
     x = np.array(
         [float(f"{value:.4g}") for value in np.random.default_rng(5).uniform(1, 2, design.matrix([]).shape[1])]
     )
-    curves, rates = design.profile(x, Rates(*[0.0] * 7))
-    rates = dataclasses.replace(rates, step_us=0.0)  # which the curves hold
-    cost = FittedCost(instantiate(compose(WORDS).model), "opt-13b", rates=rates, **curves)
+    curves, rates = design.profile(x, Rates(*[0.0] * 8))
+    rates = dataclasses.replace(rates, step_us=0.0, prompt_us=0.0)  # which the curves hold
+    cost = FittedCost(MODEL, "opt-13b", MODEL.num_parameters, rates=rates, **curves)
     predicted = np.array([cost.predict(shape) for shape in shapes]) / 1000
     assert design.matrix(shapes) @ x == pytest.approx(predicted, rel=1e-12)
 
@@ -124,9 +128,9 @@ def test_few_points_make_no_profile() -> None:
 
 def test_the_smallest_numbers_survive_the_file() -> None:
     curve = Curve(range(1, 60), [1.234e-05 * edge for edge in range(1, 60)], True, 3e-07)
-    found = Fit(dict.fromkeys(("decode", "mixed", "head", "context"), curve), Rates(*[5e-06] * 7), [])
-    text = profile_text(found, Measured("opt-13b", Buckets(), {}, []))
+    found = Fit(dict.fromkeys(("decode", "mixed", "head", "context"), curve), Rates(*[5e-06] * 8), [])
+    text = profile_text(found, Measured("opt-13b", 1, Buckets(), {}, []))
     assert max(map(len, text.splitlines())) <= 120
     read = OmegaConf.create(text)
     assert instantiate(read.head).values == curve.values
-    assert instantiate(read.head).beyond == 3e-07 and instantiate(read.rates) == Rates(*[5e-06] * 7)
+    assert instantiate(read.head).beyond == 3e-07 and instantiate(read.rates) == Rates(*[5e-06] * 8)

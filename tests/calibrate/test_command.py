@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,15 @@ def test_a_profile_is_measured_used_and_fitted_again(call: Call, tmp_path: Path)
     assert ran.code == 0, ran.err
     wrong = call("run", "--config-dir", "conf", "cost=mine", "model=opt-125m", "rate=5")
     assert wrong.code == 2 and "cost.model_name=opt-13b" in wrong.err
+    other = call("run", "--config-dir", "conf", "cost=mine", "model=opt-13b", "model.num_layers=2", "rate=5")
+    assert other.code == 2 and "these step times are of a opt-13b of another shape" in other.err
     again = call("calibrate", "calibrate.from_points=conf/cost/mine.points.csv", "calibrate.output=again.yaml")
     assert again.code == 0, again.err
     assert again.out == reply.out
+    words = ("calibrate.from_points=conf/cost/mine.points.csv", "calibrate.output=again.yaml", "output=json")
+    listed = json.loads(call("calibrate", *words).out)
+    assert [error["kind"] for error in listed] == ["decode", "prefill", "mixed", "padded", "run vllm_v1", "all"]
+    assert set(listed[0]) == {"kind", "points", "mean", "p95", "bias"}
     assert (tmp_path / "again.yaml").read_text() == text
 
 
@@ -46,7 +53,10 @@ BAD = [
     ((), "calibrate.output is not set"),
     (("calibrate.output=x.csv",), "must end in .yaml"),
     (("calibrate.output=nowhere/x.yaml",), "there is no folder nowhere"),
-    (("--cfg", "job"), "option --cfg: is not for kvsim calibrate"),
+    (("--run",), "option --run: is not for kvsim calibrate"),
+    (("--config-dir", "nowhere"), "--config-dir nowhere: no such folder"),
+    (("calibrate.output=x.yaml", "rate=3"), "rate=3: kvsim calibrate sets rate itself; give calibrate.rate=VALUE"),
+    (("num_requests=3",), "give calibrate.run_seconds=VALUE"),
     (("calibrate.outptu=x.yaml",), "did you mean 'calibrate.output'?"),
     (("calibrate.output=x.yaml", "calibrate.from_points=none.csv"), "name a file of points"),
     (("calibrate.output=x.yaml", "calibrate.repeats=0"), "calibrate.repeats=0"),
@@ -66,3 +76,4 @@ def test_wrong_usage(call: Call, tmp_path: Path, words: tuple[str, ...], message
 def test_help(call: Call) -> None:
     reply = call("calibrate", "--help")
     assert reply.code == 0 and reply.out.startswith("usage: kvsim calibrate")
+    assert "gpu*" in reply.out and "sim*" not in reply.out and "--config-dir" in reply.out

@@ -43,6 +43,8 @@ def needs(option: str, tmp_path: Path) -> list[str]:
             folder.parquet("steps.parquet", {"duration_s": "float64"}).write({"duration_s": [0.5]})
         return [f"executor.path={tmp_path}", "rate=1"]
     if option == "executor=gpu":
+        if pytest.importorskip("torch").cuda.is_available():
+            pytest.skip("runs on a CPU; CUDA_VISIBLE_DEVICES= hides the GPU")
         small = ["num_layers=1", "hidden_size=32", "num_heads=2", "num_kv_heads=1", "ffn_size=32", "vocab_size=50"]
         model = ["model=smollm2-135m", *(f"model.{field}" for field in small)]
         return [*model, "executor.device=cpu", "attention=sdpa", "kv.num_blocks=64", "rate=1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ def model(name: str = "tiny") -> ModelSpec:
 
 
 def rates(**changes: float) -> Rates:
-    zero = dict.fromkeys(("longest_ns", "pair_ns", "padding_pair_ns", "key_ns", "step_us", "row_us", "prompt_us"), 0.0)
+    zero = dict.fromkeys([field.name for field in fields(Rates)], 0.0)
     return Rates(**zero | changes)
 
 
@@ -35,11 +36,12 @@ def fitted(**changes: Any) -> FittedCost:
     parts: dict[str, Any] = {
         "model": model(),
         "model_name": "tiny",
+        "num_parameters": model().num_parameters,
         "decode": Curve([1, 8, 64], [500.0, 510.0, 700.0], True, 2.5),
         "mixed": Curve([16, 256, 1024], [600.0, 1500.0, 5000.0], True, 4.5),
         "head": Curve([1, 64], [50.0, 80.0], True, 0.5),
         "context": Curve([1, 8, 64], [9.0, 6.0, 4.0], True, 0.0),
-        "rates": Rates(longest_ns=1.5, pair_ns=0.3, padding_pair_ns=0.1, key_ns=2.0, step_us=70.0, row_us=1.3,
+        "rates": Rates(far_ns=2.5, longest_ns=1.5, token_ns=7.0, pair_ns=0.3, key_ns=2.0, step_us=70.0, row_us=1.3,
                        prompt_us=5.0),
     }  # fmt: skip
     return FittedCost(**parts | changes)
@@ -82,9 +84,9 @@ def test_a_padded_curve_steps_and_another_one_bends() -> None:
 def test_jumping_equals_stepping(
     cost: FittedCost, contexts: list[int], idle: int, idle_context: int, repeats: int
 ) -> None:
-    fields = {"idle_rows": idle, "idle_context_tokens": idle_context}
-    jump = cost.decode_run(decodes(contexts, **fields), repeats)
-    plans = [decodes([context + k for context in contexts], **fields) for k in range(repeats)]
+    static = {"idle_rows": idle, "idle_context_tokens": idle_context}
+    jump = cost.decode_run(decodes(contexts, **static), repeats)
+    plans = [decodes([context + k for context in contexts], **static) for k in range(repeats)]
     assert jump.tolist() == [step(cost, one) for one in plans]
     assert jump.tolist() == [round(cost.predict(StepShape.of(one))) for one in plans]
     assert jump.dtype == np.int64
@@ -97,19 +99,27 @@ def test_decodes_by_hand() -> None:
     assert step(COST, one) == (510 + 70 + 5 * 1.3) * US + 6 * 380 + 1.5 * 200
 
 
+def test_context_beyond_what_is_near_costs_more() -> None:
+    near = decodes([100, 156])  # 128 tokens a row
+    assert step(COST, near) == (510 + 70 + 2 * 1.3) * US + 6 * 256 + 1.5 * 156
+    assert step(COST, decodes([100, 356])) - step(COST, near) == 200 * (6 + 2.5 + 1.5)
+    # an idle row that reads little leaves more to the others
+    idle = {"idle_rows": 1, "idle_context_tokens": 8}
+    assert step(COST, decodes([100, 356], **idle)) - step(COST, decodes([100, 156], **idle)) == 200 * 7.5 + 80 * 2.5
+
+
 def test_mixed_step_by_hand() -> None:
     # 2 decodes, a prompt of 20 and an unfinished chunk of 10 behind 30: 32 tokens in the graph of 256
     one = plan([Row(1, 100), Row(1, 40), Row(20, 20), Row(10, 40, 0)])
     pairs = 20 * 21 // 2 + 10 * 30 + 10 * 11 // 2
-    us = 1500 + 80 + 70 + 4 * 1.3 + 2 * 5
-    assert step(COST, one) == round(us * US + 6 * 140 + 1.5 * 100 + 0.3 * pairs + 2.0 * 60)
+    us = 1500 + 80 + 70 + 4 * 1.3 + 5
+    assert step(COST, one) == round(us * US + 6 * 140 + 1.5 * 100 + 7 * 32 + 0.3 * pairs + 2.0 * 60)
 
 
-def test_padding_pays_for_its_bucket_and_attends_like_its_neighbours() -> None:
+def test_padding_pays_for_its_bucket_only() -> None:
     prompts = [Row(10, 10), Row(14, 14)]
     bare, padded = plan(prompts), plan(prompts, padding_tokens=240)
-    pairs = 55 + 105
-    assert step(COST, padded) - step(COST, bare) == round((5000 - 1500) * US + 0.1 * pairs * 240 / 24)
+    assert step(COST, padded) - step(COST, bare) == (5000 - 1500) * US
 
 
 def test_beyond_the_last_edge_it_goes_on() -> None:
@@ -125,6 +135,8 @@ def test_prefill_plans_do_not_repeat() -> None:
 def test_another_model_is_refused() -> None:
     with pytest.raises(ConfigError, match="cost.model_name=other: .* not those of model=tiny"):
         fitted(model_name="other")
+    with pytest.raises(ConfigError, match="cost.num_parameters=7: these step times are of a tiny of another shape"):
+        fitted(num_parameters=7)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,22 @@ def test_a_graph_serves_other_lengths():
         assert out.isfinite().all() and error(out, expected(problem)) < 3e-3
 
 
+@pytest.mark.parametrize("ascending", [False, True])
+@pytest.mark.parametrize("heads", [8, 40])
+def test_long_rows_among_short_ones(heads, ascending):
+    lengths = sorted([2000, 1500, 1024, 513, *range(20, 600, 29)], reverse=not ascending)
+    problem = make_problem(
+        [(1, length) for length in lengths],
+        device=CUDA,
+        dtype=torch.bfloat16,
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=128,
+    )
+    for _ in range(3):
+        assert error(TritonPaged().forward(*problem), expected(problem)) < 3e-3
+
+
 def test_a_first_launch_cannot_be_captured(monkeypatch):
     problem = make_problem([(1, 2000)], device=CUDA, dtype=torch.bfloat16)
     first = TritonPaged().forward(*problem)

@@ -6,17 +6,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from gpu_backend.attention.sdpa import Sdpa
 from gpu_backend.attention.triton_contiguous import TritonContiguous
 from gpu_backend.attention.triton_paged import TritonPaged
 from gpu_backend.executor import GpuExecutor
-from gpu_backend.prompts import GivenPrompts
+from gpu_backend.kernels.prefill_attention import query_tile
+from gpu_backend.kv_cache import KVCache
+from gpu_backend.models.load import load_decoder
+from gpu_backend.prompts import GivenPrompts, RandomPrompts
 from kvsim.plan import StepPlan, ones
 from kvsim.specs import ModelSpec
 from tests.gpu.conftest import Real
 from tests.gpu_backend.doubles import executor_of, gpu_executor
 from tests.gpu_backend.models import smollm2
+from tests.gpu_backend.models.generation import Row, make_batch
 from tests.gpu_backend.test_executor import lengths
 from tests.harness import RESERVING, SYSTEMS, build, execute, setup
 from tests.reference.records import Job
@@ -66,8 +71,25 @@ def test_every_system_gives_the_reference_texts(system: str, cuda_graphs: bool, 
     contiguous = system in RESERVING
     attention = TritonContiguous() if contiguous else TritonPaged()
     found = texts(system, attention=attention, contiguous=contiguous, cuda_graphs=cuda_graphs, check_memory=True)
-    # in float32 a tie within rounding may turn a text, not more than that
-    assert sum(text != other for text, other in zip(found, expected, strict=True)) <= 1
+    for row, pair in enumerate(zip(found, expected, strict=True)):
+        if pair[0] != pair[1]:  # in float32 a tie within rounding may turn a text
+            assert_tie(row, *pair)
+
+
+def assert_tie(row: int, found: list[int], expected: list[int], device: str = "cuda") -> None:
+    """Where the texts of a job part, the two tokens are the best ones and equally good."""
+    assert len(found) == len(expected)
+    at = next(index for index, tokens in enumerate(zip(found, expected, strict=True)) if tokens[0] != tokens[1])
+    prompt = RandomPrompts(0, SMALL.vocab_size).tokens(row, 0, JOBS[row].prompt)
+    seen = [*prompt.tolist(), *expected[:at]]
+    decoder = load_decoder(SMALL, weights=None, dtype=torch.float32, device=torch.device(device))
+    cache = KVCache(SMALL, 256, 16, dtype=torch.float32, device=decoder.device)
+    tile = query_tile(SMALL.num_heads // SMALL.num_kv_heads)
+    batch = make_batch([Row(seen, 0, range(-(-len(seen) // 16)))], 16, decoder.device, tile=tile)
+    logits_V = decoder.logits(decoder.hidden(batch, cache, Sdpa())[len(seen) - 1])
+    best = logits_V.topk(2)
+    assert set(best.indices.tolist()) == {found[at], expected[at]}
+    assert float(best.values[0] - best.values[1]) < 1e-4
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -17,6 +18,8 @@ from gpu_backend.kv_cache import KVCache
 from kvsim.protocols import CostModel
 from kvsim.specs import ModelSpec
 from kvsim.workload.outcomes import Outcomes
+
+on_a_cpu = pytest.mark.skipif(torch.cuda.is_available(), reason="runs on a CPU; CUDA_VISIBLE_DEVICES= hides the GPU")
 
 TINY = ModelSpec(
     name="tiny",

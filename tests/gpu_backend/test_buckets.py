@@ -10,7 +10,8 @@ from gpu_backend.buckets import bucket_of, decode_shape, make_buckets, mixed_sha
 
 
 @pytest.mark.parametrize(
-    ("limit", "count", "last"), [(None, 51, (496, 512)), (256, 35, (248, 256)), (20, 6, (16, 20)), (1, 1, (1,))]
+    ("limit", "count", "last"),
+    [(None, 51, (496, 512)), (256, 35, (248, 256)), (20, 6, (16, 24)), (100, 16, (96, 104)), (1, 1, (1,))],
 )
 def test_rows_go_up_to_the_limit(limit: int | None, count: int, last: tuple[int, ...]) -> None:
     buckets = make_buckets(limit, None)
@@ -25,6 +26,14 @@ def test_rows_go_up_to_the_limit(limit: int | None, count: int, last: tuple[int,
 def test_tokens_go_up_to_the_budget(budget: int | None, count: int, last: tuple[int, int]) -> None:
     mixed = make_buckets(256, budget).mixed
     assert (len(mixed), mixed[:3], mixed[-2:]) == (count, (16, 32, 48), last)
+
+
+@given(limit=st.integers(1, 5000))
+def test_buckets_of_a_limit_are_the_first_of_all(limit: int) -> None:
+    own, every = make_buckets(limit, limit), make_buckets(None, None)
+    for sizes, standard in zip(own, every, strict=True):
+        assert sizes == standard[: len(sizes)]
+        assert sizes[-1] >= min(limit, standard[-1])
 
 
 @given(size=st.integers(1, 5000), limit=st.none() | st.integers(1, 5000))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -16,17 +18,20 @@ import torch
 from gpu_backend import memory_check, runner
 from gpu_backend.executor import GpuExecutor
 from gpu_backend.kernels.count_slots import count_slots_reference
-from gpu_backend.models.load import load_decoder
 from gpu_backend.prompts import GivenPrompts
-from kvsim.errors import ConfigError, DeviceError
+from kvsim.errors import ConfigError, DeviceError, InvariantError
 from kvsim.executor import ReplayExecutor
 from kvsim.plan import PHASES
+from kvsim.report.facts import step_times
+from kvsim.report.runs import find_runs
 from kvsim.workload.outcomes import Outcomes
 from tests.calls import caller
-from tests.gpu_backend.doubles import TINY, TinyDecoder, executor_of, gpu_executor
+from tests.gpu_backend.doubles import TINY, TinyDecoder, executor_of, gpu_executor, on_a_cpu
 from tests.harness import PREEMPTING, SYSTEMS, breach, build, execute, setup, write
 from tests.record.plans import decodes, plan
 from tests.reference.records import Job, Setup
+
+pytestmark = on_a_cpu
 
 JOBS = [Job(40_000 * row, 1 + 11 * row % 23, 2 + 7 * row % 17) for row in range(14)]
 
@@ -98,11 +103,61 @@ def test_memory_holds_what_the_plans_say(system: str) -> None:
     assert summary["completed"] == len(JOBS)
 
 
-def test_two_sequences_in_one_slot_are_found() -> None:
+@pytest.mark.parametrize("shared", [[2, 3], [2, 1], [1, 2]])
+def test_two_sequences_in_one_slot_are_found(shared: list[int]) -> None:
     executor = gpu_executor(lengths(9, 9), num_slots=64, block_size=4, check_memory=True)
-    tables = {0: [1, 2], 1: [2, 3]}
     with breach("INV-tokens"):
-        executor.execute(plan([(0, 0, 6, 1), (1, 0, 6, 1)], tables), 0, 1, 1)
+        executor.execute(plan([(0, 0, 6, 1), (1, 0, 6, 1)], {0: [1, 2], 1: shared}), 0, 1, 1)
+
+
+def test_a_token_in_the_blocks_of_another_is_found() -> None:
+    """The pool as a whole holds as many as it should."""
+    executor = gpu_executor(lengths(9, 9), num_slots=64, block_size=4, check_memory=True)
+    tables = {0: [1, 2], 1: [4, 5]}
+    executor.execute(plan([(0, 0, 6, 1), (1, 0, 6, 1)], tables), 0, 1, 1)
+    cache = executor._runner.cache
+    cache.keys[:, :, 2 * 4 + 3] = cache.keys[:, :, 5 * 4 + 1]
+    cache.keys[:, :, 5 * 4 + 1] = torch.nan
+    with pytest.raises(InvariantError, match="8 slots in the blocks of sequence 0 are written, the plan says 7"):
+        executor.execute(decodes(6, 6, tables=tables, step=1), 0, 1, 1)
+
+
+def test_a_token_outside_of_all_blocks_is_found() -> None:
+    executor = gpu_executor(lengths(9), num_slots=64, block_size=4, check_memory=True)
+    executor.execute(plan([(0, 0, 6, 1)], {0: [1, 2]}), 0, 1, 1)
+    executor._runner.cache.keys[:, :, 60] = 1.0
+    with pytest.raises(InvariantError, match="8 slots of the pool are written, all sequences together have 7 tokens"):
+        executor.execute(decodes(6, tables={0: [1, 2]}, step=1), 0, 1, 1)
+
+
+def test_memory_checks_are_off_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = gpu_executor(lengths(9), num_slots=64, block_size=4, check_memory=True)
+
+    def slow(*_: Any) -> None:
+        time.sleep(0.1)
+
+    monkeypatch.setattr(memory_check.MemoryCheck, "poison_freed", slow)
+    monkeypatch.setattr(memory_check.MemoryCheck, "count", slow)
+    executor.execute(decodes(4, tables={0: [0, 1, 2]}), 0, 1, 1)
+    for held in (5, 6):
+        result = executor.execute(decodes(held, tables={0: [0, 1, 2]}), 0, 1, 1)
+        assert result.durations.tolist() == [sum(result.breakdown)]
+        assert 0 <= result.breakdown[0] < 100_000_000 and result.durations[0] < 200_000_000
+
+
+def test_a_row_that_draws_twice_is_refused() -> None:
+    executor = gpu_executor(lengths(9), num_slots=64, block_size=4)
+    with pytest.raises(ValueError, match="step 0: a row draws 2 tokens, at most 1 is supported"):
+        executor.execute(plan([(0, 0, 6, 2)], {0: [1, 2]}), 0, 1, 1)
+
+
+def test_what_times_depend_on_is_known_before_anything_is_made() -> None:
+    executor = gpu_executor(lengths(9), num_slots=64, block_size=4)
+    environment = executor.environment
+    assert runner._last is None
+    assert environment["device"] == "cpu" and environment["driver"] is None
+    assert environment["torch"] == torch.__version__
+    assert list(environment) == ["device", "driver", "cuda", "torch", "triton", "attention", "dtype"]
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -192,6 +247,9 @@ def test_executors_of_a_kind_share_the_device() -> None:
         ({"tensor_parallel": 2}, "hardware.tensor_parallel=2: executor=gpu runs on one GPU"),
         ({"num_slots": 1 << 50}, "tiny needs 0.0 GiB for its weights and .* GiB are free on cpu; lower kv.num_blocks"),
         ({"temperature": -1.0}, "executor.temperature=-1"),
+        ({"temperature": float("nan")}, "executor.temperature=nan"),
+        ({"temperature": True}, "executor.temperature=True"),
+        ({"temperature": "1"}, "executor.temperature='1'"),
     ],
 )
 def test_what_cannot_be_is_told_in_one_line(changes: dict[str, Any], match: str) -> None:
@@ -232,17 +290,22 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixtu
     reply = command(*arguments, f"hydra.run.dir={tmp_path}/run")
     assert reply.code == 0, reply.err
     assert pq.read_table(tmp_path / "run" / "steps.parquet")["forward_s"].null_count == 0
+    (summary,) = json.loads((tmp_path / "run/summary.json").read_text())
+    assert (summary["cost"], summary["executor"]) == (None, "gpu")
+    environment = json.loads((tmp_path / "run/env.json").read_text())["executor"]
+    assert (environment["device"], environment["attention"]) == ("cpu", "Sdpa()")
+    (run,), _ = find_runs([tmp_path / "run"])
+    assert step_times(run) == "executor gpu"
 
 
 def test_weights_that_are_not_there_leave_no_folder(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(runner, "load_decoder", load_decoder)
     command = caller(monkeypatch, capfd, "run")
     arguments = ["executor=gpu", "executor.device=cpu", "executor.weights=/no/where", "model=smollm2-135m"]
     reply = command(*arguments, "kv.num_blocks=64", "rate=1", "num_requests=2", f"hydra.run.dir={tmp_path}/run")
     assert reply.code == 2
-    assert reply.err.splitlines()[-1].startswith("kvsim: weights='/no/where' must be ")
+    assert reply.err.splitlines()[-1].startswith("kvsim: executor.weights='/no/where': must be ")
     assert not (tmp_path / "run").exists()
 
 

@@ -62,8 +62,30 @@ def test_a_measured_step_tells_its_phases() -> None:
     for breakdown in ((0, 1, 6, 3), (2, 2, 5, 1)):
         table.add(decodes(5), 0, np.array([10]), np.array([0]), 1, pool, NOTHING_RESERVED, breakdown)
     assert expand(table, *PHASES) == [(0, 1, 6, 3), (2, 2, 5, 1)]
-    add(table, decodes(5), pool)
+
+
+def test_a_predicted_step_has_no_phases() -> None:
+    table = StepTable()
+    add(table, decodes(5), usage(64, resident=6, held=8))
     assert not set(PHASES) & set(table.expand())
+
+
+@pytest.mark.parametrize(("first", "second"), [((0, 1, 6, 3), ()), ((), (0, 1, 6, 3))])
+@pytest.mark.parametrize("flushed", [False, True])
+def test_steps_are_measured_all_or_none(first: tuple[int, ...], second: tuple[int, ...], flushed: bool) -> None:
+    table = StepTable()
+    pool = usage(64, resident=6, held=8)
+    table.add(decodes(5), 0, np.array([10]), np.array([0]), 1, pool, NOTHING_RESERVED, first)
+    if flushed:
+        table.expand()
+    with pytest.raises(InvariantError, match="INV-clock: step 1: .* all or none"):
+        table.add(decodes(5, step=1), 10, np.array([10]), np.array([0]), 1, pool, NOTHING_RESERVED, second)
+
+
+def test_a_measured_step_has_no_repeats() -> None:
+    pool = usage(64, resident=6, held=8)
+    with pytest.raises(InvariantError, match="INV-clock: step 0: 4 phases for 2 repeats"):
+        StepTable().add(decodes(5), 0, np.array([10, 10]), np.array([0, 0]), 1, pool, NOTHING_RESERVED, (0, 1, 6, 3))
 
 
 def test_a_reservation_is_used_up_by_repeats() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from kvsim.validate.compare import (
     QUANTITIES,
     Case,
     Row,
+    Setting,
     StepError,
     Tolerance,
     Verdict,
@@ -19,10 +22,12 @@ from kvsim.validate.compare import (
     parity_row,
     step_rows,
 )
-from kvsim.validate.output import RESULTS, describe, draw, print_table, write_results
+from kvsim.validate.output import RESULTS, caption, count, describe, draw, print_table, write_results
 
 CASE = Case("vllm_v1", "knee", 3.5)
 LIMITS = Tolerance(step=0.03, throughput=0.02, median=0.03, p99=0.05)
+SETTING = Setting("opt-13b", "h200", "sharegpt", "mine", 256, 100, "NVIDIA H200")
+TIMES = np.array([1_000_000, 2_000_000])
 
 
 def values(value: float | None, **others: float | None) -> dict[str, float | None]:
@@ -44,11 +49,21 @@ def test_each_quantity_has_its_own_tolerance() -> None:
     }  # fmt: skip
 
 
-def test_repeated_runs_excuse_what_lies_no_further_off_than_they_do() -> None:
-    assert verdicts(1.05, 0.95, 1.05)["output_throughput"] is Verdict.PASS
-    assert verdicts(1.11, 0.95, 1.05)["output_throughput"] is Verdict.MISS
+def test_repeated_runs_make_a_miss_noisy_if_they_lie_as_far_apart_but_not_too_far() -> None:
+    assert verdicts(1.015, 0.98, 1.02)["output_throughput"] is Verdict.PASS
+    assert verdicts(1.035, 0.98, 1.02)["output_throughput"] is Verdict.NOISY
+    assert verdicts(1.045, 0.98, 1.02)["output_throughput"] is Verdict.MISS
+    assert verdicts(1.035, 0.96, 1.04)["output_throughput"] is Verdict.MISS  # 8 % are more than 3 x 2 %
+    assert verdicts(1.035, 0.96, 1.04)["median_ttft_ms"] is Verdict.NOISY
+    assert verdicts(1.9, 0.5, 1.5)["p99_ttft_ms"] is Verdict.MISS
     (row, *_) = compare(CASE, values(1.11), [values(0.95), values(1.05)], LIMITS)
     assert (row.measured, row.spread, row.error) == pytest.approx((1.0, 0.1, 0.11))
+
+
+def test_verdicts_are_counted() -> None:
+    rows = compare(CASE, values(1.035), [values(0.98), values(1.02)], LIMITS)
+    assert count(rows) == {"miss": 0, "noisy": 5, "pass": 3}
+    assert count([*rows, parity_row(CASE, False)])["miss"] == 1
 
 
 def test_what_is_undefined_on_both_sides_is_equal() -> None:
@@ -69,37 +84,70 @@ def test_parity_has_no_tolerance() -> None:
     assert parity_row(CASE, False).verdict is Verdict.MISS
 
 
-def all_rows(case: Case, error: float = 0.0) -> list[Row]:
+def result(case: Case, error: float = 0.0, setting: Setting = SETTING) -> CaseResult:
     steps = StepError(error, error, error, error)
     rows = [parity_row(case, True), *step_rows(case, "replay", steps, 0.03)]
-    return rows + compare(case, values(1.0), [values(1.0), values(1.02)], LIMITS)
+    return CaseResult(rows + compare(case, values(1.0), [values(1.0), values(1.02)], LIMITS), setting, TIMES, TIMES)
 
 
-def test_results_grow_and_replace_their_own_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def results_of(folder: Path) -> list[dict[str, str]]:
+    with (folder / RESULTS).open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_results_grow_and_replace_their_own_case(tmp_path: Path) -> None:
     other = Case("orca_max", "knee", 2.0)
-    write_results(tmp_path, all_rows(other))
-    write_results(tmp_path, all_rows(CASE, 0.5))
-    write_results(tmp_path, all_rows(CASE, 0.01))
-    lines = (tmp_path / RESULTS).read_text().splitlines()
-    assert len(lines) == 1 + 2 * len(all_rows(CASE))
-    assert "vllm_v1,knee,3.5,replay,step_mean,,,0.01,0,0.03,pass" in lines
+    for one in (result(other), result(CASE, 0.5), result(CASE, 0.01)):
+        write_results(tmp_path, one)
+    rows = results_of(tmp_path)
+    assert len(rows) == 2 * len(result(CASE).rows)
+    assert [row["error"] for row in rows if row["quantity"] == "step_mean"] == ["0", "0.01"]
+    steps = next(row for row in rows if row["system"] == "vllm_v1" and row["quantity"] == "step_mean")
+    assert steps.pop("date").startswith("20")
+    assert list(steps.values()) == [
+        "vllm_v1", "knee", "3.5", "replay", "step_mean", "", "", "0.01", "0", "0.03", "pass",
+        "opt-13b", "h200", "sharegpt", "mine", "256", "100", "NVIDIA H200",
+    ]  # fmt: skip
     assert [path.name for path in tmp_path.iterdir()] == [RESULTS]
-    print_table([*all_rows(other), *all_rows(CASE, 0.5)])
+
+
+@pytest.mark.parametrize("field", Setting._fields)
+def test_results_of_another_setting_stay(field: str, tmp_path: Path) -> None:
+    other = SETTING._replace(**{field: None if field == "device" else 7 if field.endswith(("s", "ks")) else "other"})
+    write_results(tmp_path, result(CASE))
+    write_results(tmp_path, result(CASE, setting=other))
+    write_results(tmp_path, result(CASE))
+    assert len(results_of(tmp_path)) == 2 * len(result(CASE).rows)
+
+
+def test_the_table_fits_into_100_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    widest = Case("fastertransformer", "overload", 12.34)
+    rows = [parity_row(widest, False), *step_rows(widest, "replay", StepError(*[0.5] * 4), 0.03)]
+    rows += compare(widest, values(0.7), [values(1.0)], LIMITS)
+    results = [result(CASE), CaseResult(rows, SETTING, TIMES, TIMES)]
+    print_table(results)
     out = capsys.readouterr().out
-    assert "+50.0%" in out and "1 MISS" in out and "~2.0%" in out
+    assert max(map(len, out.splitlines())) <= 100
+    *_, passed, missed, _ = out.splitlines()
+    assert passed.split()[0] == "vllm_v1" and passed.split()[-1] == "0/0"
+    assert missed.split()[2:4] == ["+50.0", "+50.0"] and missed.split()[-1] == "10/0"
+    print_table(results, "json")
+    passed, missed = json.loads(capsys.readouterr().out)
+    assert (passed["system"], passed["load"], passed["miss"], missed["miss"]) == ("vllm_v1", "knee", 0, 10)
+    assert missed["replay_step_mean"] == 0.5 and missed["closed_p99_ttft_ms"] == pytest.approx(-0.3)
 
 
 def test_a_miss_in_words() -> None:
     row = Row(*CASE, "closed", "p99_ttft_ms", 110.0, 100.0, 0.1, 0.02, 0.05)
     assert describe(row) == (
-        "vllm_v1 knee: closed p99_ttft_ms simulated 110, measured 100: +10.00%, tolerance 5%, "
-        "repeated runs differ by 2.0%"
+        "vllm_v1 knee: closed p99_ttft_ms +10.00% (110 for 100), tolerance 5%, repeats differ by 2.0%"
     )
     assert describe(parity_row(CASE, False)) == "vllm_v1 knee: parity plans +100.00%, tolerance 0%"
 
 
-def test_the_figure_is_drawn(tmp_path: Path) -> None:
-    times = np.array([1_000_000, 2_000_000])
-    draw(tmp_path, [CaseResult(all_rows(CASE), times, times), CaseResult(all_rows(CASE), times, times + 1)])
+def test_the_figure_is_drawn_and_says_what_it_covers(tmp_path: Path) -> None:
+    results = [result(CASE), result(CASE._replace(load="light"))]
+    draw(tmp_path, results)
     assert (tmp_path / "step_times.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "step_times.pdf").read_bytes().startswith(b"%PDF")
+    assert caption(results) == "opt-13b, sharegpt, NVIDIA H200, cost=mine\nknee, light"

@@ -6,7 +6,7 @@ import torch
 
 from gpu_backend.bench import kernels
 from gpu_backend.bench.contenders import OURS
-from gpu_backend.bench.inputs import DECODE, PREFILL, TINY, make_inputs
+from gpu_backend.bench.inputs import DECODE, PREFILL, SERVING, TINY, make_inputs
 from kvsim.errors import ConfigError
 
 
@@ -21,14 +21,16 @@ def test_tiny_shapes_on_a_cpu(tmp_path, capsys):
     assert [(row["phase"], row["backend"]) for row in found] == [
         ("decode", "triton_paged"),
         ("decode", "triton_contiguous"),
+        ("serving", "triton_paged"),
+        ("serving", "triton_contiguous"),
         ("prefill", "triton_paged"),
         ("prefill", "triton_contiguous"),
         ("prefill", "sdpa"),
     ]
     assert not any(row["error"] for row in found)
     times = [float(row["median_us"]) for row in found]
-    assert [row["speedup"] for row in found[:2] + found[4:]] == ["", "", ""]  # decode has no peer here
-    assert float(found[2]["speedup"]) == pytest.approx(times[4] / times[2], abs=1e-3)
+    assert not any(row["speedup"] for row in found[:4] + found[6:])  # decode has no peer here
+    assert float(found[4]["speedup"]) == pytest.approx(times[6] / times[4], abs=1e-3)
     assert all(float(row["rel_error"]) < 1e-5 and float(row["median_us"]) > 0 for row in found)
     facts = json.loads(output.with_suffix(".json").read_text(encoding="utf-8"))
     assert facts["command"][-1] == str(output) and facts["device"] == "cpu"
@@ -90,8 +92,17 @@ def test_no_cuda_device():
 
 
 def test_quick_takes_one_shape_a_phase():
-    assert kernels.select("all", DECODE + PREFILL, quick=True) == [DECODE[0], PREFILL[0]]
-    assert kernels.select("prefill", DECODE + PREFILL, quick=False) == list(PREFILL)
+    shapes = DECODE + SERVING + PREFILL
+    assert kernels.select("all", shapes, quick=True) == [DECODE[0], SERVING[0], PREFILL[0]]
+    assert kernels.select("prefill", shapes, quick=False) == list(PREFILL)
+
+
+def test_contexts_of_a_server():
+    shape = SERVING[-1]._replace(num_q_heads=1, num_kv_heads=1, head_dim=4)
+    lengths = make_inputs(shape, device=torch.device("cpu"), dtype=torch.float32).seq_lens
+    assert len(lengths) == 128 and lengths == sorted(lengths, reverse=True)
+    assert 350 < sum(lengths) / 128 < 550 and lengths[0] <= 2048
+    assert lengths[64] < 0.8 * sum(lengths) / 128  # the mean is far above the median
 
 
 def test_inputs_are_ragged_seeded_and_counted():

@@ -3,6 +3,7 @@ import torch
 
 from gpu_backend.kernels import decode_attention as module
 from gpu_backend.kernels.decode_attention import decode_attention, decode_attention_reference
+from gpu_backend.kernels.decode_order import Order
 from gpu_backend.kv_cache import LayerCache
 from tests.gpu_backend.attention.problems import Problem, make_problem
 from tests.gpu_backend.kernels.errors import error
@@ -69,11 +70,17 @@ def test_large_scores_do_not_overflow(device):
     assert error(out, reference) < 1e-4
 
 
+def launch_as(order: Order, monkeypatch):
+    monkeypatch.setattr(module, "make_order", lambda *_: order)
+
+
 @pytest.mark.parametrize("paged", [True, False])
-@pytest.mark.parametrize(("min_chunk", "merge_elements"), [(256, 8192), (16, 8192), (16, 1024)])
-def test_rows_in_pieces(min_chunk, merge_elements, paged, device, monkeypatch):
-    monkeypatch.setattr(module, "_num_processors", lambda device: 1000)
-    monkeypatch.setattr(module, "MIN_CHUNK", min_chunk)
+@pytest.mark.parametrize(
+    ("order", "merge_elements"),
+    [(Order(5, 2, 4, 256), 8192), (Order(5, 1, 16, 16), 8192), (Order(5, 2, 8, 16), 1024), (Order(2, 1, 4, 64), 8192)],
+)
+def test_rows_in_pieces(order, merge_elements, paged, device, monkeypatch):
+    launch_as(order, monkeypatch)
     monkeypatch.setattr(module, "MERGE_ELEMENTS", merge_elements)
     options = {"num_heads": 6, "num_kv_heads": 2, "head_dim": 128, "contiguous": not paged}
     problem = make_problem(singles([70, 600, 1, 0, 513]), device=device, **options)
@@ -87,34 +94,11 @@ def test_splits_that_no_row_needs(device):
     assert error(*decode(problem)) < 1e-5
 
 
-@pytest.mark.parametrize(
-    ("items", "max_seq_len", "splits"),
-    [
-        (1280, 1024, 1),
-        (256, 1024, 1),
-        (198, 8192, 1),
-        (197, 8192, 4),
-        (128, 16384, 8),
-        (8, 32768, 16),
-        (8, 1000, 4),
-        (1, 100, 1),
-    ],
-)
-def test_splits_on_132_processors(items, max_seq_len, splits):
-    assert module.num_splits(items, max_seq_len, 132) == splits
-
-
-@pytest.mark.parametrize(
-    ("num_heads", "num_rows", "together"), [(40, 32, 8), (40, 128, 2), (8, 256, 1), (8, 1000, 1), (8, 1, 8), (9, 50, 3)]
-)
-def test_heads_together_on_132_processors(num_heads, num_rows, together):
-    assert module.heads_together(num_heads, num_rows, 132) == together
-
-
-@pytest.mark.parametrize("num_processors", [1, 6, 1000])
-def test_any_order_of_heads(num_processors, device, monkeypatch):
-    monkeypatch.setattr(module, "_num_processors", lambda device: num_processors)
-    problem = make_problem(singles([70, 300, 33]), device=device, num_heads=12, num_kv_heads=6, head_dim=16)
+@pytest.mark.parametrize("together", [1, 3, 6])
+@pytest.mark.parametrize("long_rows", [1, 2, 4])
+def test_any_order(long_rows, together, device, monkeypatch):
+    launch_as(Order(long_rows, together, 1, 256), monkeypatch)
+    problem = make_problem(singles([300, 33, 70, 5]), device=device, num_heads=12, num_kv_heads=6, head_dim=16)
     assert error(*decode(problem)) < 1e-5
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from gpu_backend.attention.reference import Reference
 from gpu_backend.kv_cache import KVCache
 from gpu_backend.models.decoder import Decoder
 from gpu_backend.models.load import load_decoder
+from gpu_backend.models.opt import OPTDecoder
+from gpu_backend.models.parameters import allocate
+from gpu_backend.weights.random import fill_random
 from kvsim.specs import ModelSpec
 from tests.gpu_backend.models.generation import (
     FAMILIES,
@@ -64,6 +68,22 @@ def test_llama_with_every_bias_and_wide_heads(tmp_path: Path, device: torch.devi
     changes = {"attention_bias": True, "mlp_bias": True, "head_dim": 24, "num_key_value_heads": 3}
     expected = hf_greedy(save_random("llama", tmp_path, **changes), PROMPTS[:2], 4)
     assert greedy(load(tmp_path, device), PROMPTS[:2], 4, Reference(), 4, 99) == expected
+
+
+def test_opt_with_grouped_heads_is_one_with_copies_of_them(tmp_path: Path, device: torch.device) -> None:
+    save_random("opt", tmp_path)
+    model = ModelSpec.from_hf_config(tmp_path)
+    group, keys = 3, 16  # query heads of the one KV head, its width
+    grouped = allocate(replace(model, num_kv_heads=1), dtype=torch.float32, device=device)
+    fill_random(grouped, 0, device)
+    copied = dict(grouped)
+    for name, tensor in grouped.items():
+        if ".qkv." in name:
+            query, key, value = tensor.split([group * keys, keys, keys])
+            copied[name] = torch.cat([query, *[key] * group, *[value] * group])
+    few = OPTDecoder(replace(model, num_kv_heads=1), grouped)
+    expected = greedy(OPTDecoder(model, copied), PROMPTS[:3], 4, Reference(), 4, 3)
+    assert greedy(few, PROMPTS[:3], 4, Reference(), 4, 3) == expected
 
 
 @pytest.mark.parametrize("family", ["opt", "llama"])
