@@ -75,12 +75,23 @@ def test_no_gpu_backend_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch)
     assert "needs the GPU backend" in reply.err and len(reply.err.splitlines()) == 1
 
 
+def test_no_request_completed_is_one_line(call: Call) -> None:
+    reply = call("bench", "engine", "executor=sim", "cost=constant", "model=opt-125m", "workload=synthetic",
+                 "workload.lengths.input_mean=9999", "num_requests=5")  # fmt: skip
+    assert reply.code == 1
+    assert reply.err.splitlines()[-1].startswith("kvsim: no request was completed, 5 were rejected; kvsim run")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("kernel",), "unknown benchmark 'kernel'; did you mean 'kernels'?"),
         (("engine", "--run"), "is not for kvsim bench engine"),
         (("engine", "executor=sim", "rat=3"), "did you mean 'rate'?"),
+        (("engine", "rate=3"), "rate=3: kvsim bench engine sets rate itself; give num_requests=VALUE"),
+        (("engine", "workload.arrivals=poisson"), "sets workload.arrivals itself"),
+        (("engine", "--foo"), "unknown option '--foo'; see kvsim bench engine --help"),
+        (("engine", "--confg-dir=x"), "did you mean '--config-dir'?"),
     ],
 )
 def test_wrong_usage(call: Call, words: tuple[str, ...], message: str) -> None:

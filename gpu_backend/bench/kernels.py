@@ -13,11 +13,13 @@ from gpu_backend.attention.reference import Reference
 from gpu_backend.bench import paging
 from gpu_backend.bench.contenders import Contender, contenders
 from gpu_backend.bench.inputs import DECODE, PREFILL, SERVING, TINY, Inputs, Shape, make_inputs
-from gpu_backend.bench.output import Record, device_name, environment, printed, write
+from gpu_backend.bench.output import Record, check_output, measured_with, printed, write
 from gpu_backend.bench.timing import copy_bandwidth, median_us
-from kvsim.cli.parser import Parser, one_of
+from gpu_backend.device import environment, open_device
+from kvsim.cli.parser import Parser, one_of, whole
 from kvsim.errors import ConfigError
 
+MAX_REPEATS = 10_000
 PHASES = ("decode", "serving", "prefill")
 COLUMNS = (
     *Shape._fields,
@@ -40,17 +42,16 @@ def main(arguments: list[str]) -> int:
         ConfigError: wrong usage, or no CUDA device.
     """
     options = _parser().read(arguments)
-    if options.repeats < 1:
-        raise ConfigError(f"--repeats {options.repeats} must be at least 1")
+    output = options.output and check_output(Path(options.output))
     on_cpu = options.device == "cpu"
     if not on_cpu and not torch.cuda.is_available():
         raise ConfigError(
             f"kvsim bench kernels needs a CUDA device, PyTorch {torch.__version__} sees none; "
             "--device cpu checks the kernels at tiny shapes"
         )
-    device, dtype = torch.device(options.device), torch.float32 if on_cpu else torch.bfloat16
+    device, dtype = open_device(options.device, "float32" if on_cpu else "bfloat16")
     copy_TBps = copy_bandwidth(device)
-    print(f"copy bandwidth {copy_TBps:.3g} TB/s, {device_name(device)}")
+    print(f"copy bandwidth {copy_TBps:.3g} TB/s, {environment(device)['device']}")
     columns: Sequence[str]
     if options.sweep:
         grid = paging.SMOKE if on_cpu else paging.QUICK if options.quick else paging.FULL
@@ -64,9 +65,9 @@ def main(arguments: list[str]) -> int:
         columns = COLUMNS
         records = compare([(shape, rivals[shape.phase]) for shape in shapes], device, dtype, options.repeats, copy_TBps)
     done = list(printed(columns, records))
-    if options.output:
-        facts = {"command": ["kvsim", "bench", "kernels", *arguments], "copy_TBps": copy_TBps, **environment(device)}
-        write(Path(options.output), columns, done, facts)
+    if output:
+        facts = {"command": ["kvsim", "bench", "kernels", *arguments], "copy_TBps": copy_TBps, **measured_with(device)}
+        write(output, columns, done, facts)
     return 0
 
 
@@ -75,7 +76,8 @@ def _parser() -> Parser:
     parser.add_argument("--rows", type=one_of((*PHASES, "all")), default="all", help="which shapes")
     parser.add_argument("--peers", type=one_of(("none", "auto")), default="auto", help="others' kernels, if installed")
     parser.add_argument("--sweep", type=one_of(("paging",)), help="decode with block tables and without, by context")
-    parser.add_argument("--repeats", type=int, default=10, help="rounds, of which the median counts (10)")
+    rounds = whole(1, MAX_REPEATS)
+    parser.add_argument("--repeats", type=rounds, default=10, help="rounds, of which the median counts (10)")
     parser.add_argument("--quick", action="store_true", help="the first shape of each phase; a coarse sweep")
     parser.add_argument("--device", type=one_of(("cuda", "cpu")), default="cuda", help="cpu: tiny shapes, no speed")
     parser.add_argument("--output", help="CSV file to write")

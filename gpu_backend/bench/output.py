@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import json
 import platform
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
 import torch
 
+from gpu_backend.device import environment
 from kvsim.atomic import replacing
+from kvsim.cli.files import check_writable
+from kvsim.errors import ConfigError
 
 Record = Mapping[str, object]
 
@@ -30,9 +32,20 @@ def printed(columns: Sequence[str], records: Iterable[Record]) -> Iterator[Recor
         yield record
 
 
+def check_output(path: Path) -> Path:
+    """The path of a CSV file that can be written, and the JSON file beside it too.
+
+    Raises:
+        ConfigError: one of them cannot.
+    """
+    if path.suffix == ".json":
+        raise ConfigError(f"--output={path}: is the name of the JSON file beside it; give for example kernels.csv")
+    check_writable("--output", path.with_suffix(".json"))
+    return check_writable("--output", path)
+
+
 def write(path: Path, columns: Sequence[str], records: Iterable[Record], facts: Record) -> None:
     """The CSV file at `path`, and `facts` under the same name as JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as staged, staged.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
@@ -41,32 +54,17 @@ def write(path: Path, columns: Sequence[str], records: Iterable[Record], facts: 
         staged.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
-def environment(device: torch.device) -> dict[str, object]:
+def measured_with(device: torch.device) -> dict[str, object]:
     """What the figures depend on."""
     return {
-        "device": device_name(device),
-        "driver": _driver() if device.type == "cuda" else None,
-        "cuda": torch.version.cuda,
+        **environment(device),
         "python": platform.python_version(),
-        **{name: _version(name) for name in ("torch", "triton", "flashinfer-python")},
+        "flashinfer-python": _version("flashinfer-python"),
     }
-
-
-def device_name(device: torch.device) -> str:
-    """The card's name."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return None
-
-
-def _driver() -> str | None:
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        return subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout.split()[0]
-    except (OSError, subprocess.SubprocessError, IndexError):
         return None

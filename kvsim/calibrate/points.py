@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvsim.atomic import replacing
+from kvsim.checks import check_integer, shown
 from kvsim.cost.shape import StepShape
 from kvsim.errors import ConfigError
 
@@ -62,6 +63,9 @@ class Measured(NamedTuple):
     points: list[Point]
 
 
+LARGEST = 10**15
+"""Of any size, and ns of any step."""
+
 _COLUMNS = ("kind", *StepShape._fields, "device_ns", "host_ns", "times")
 
 
@@ -87,22 +91,52 @@ def read_points(path: Path) -> Measured:
     Raises:
         ConfigError: no such file, or something else in it.
     """
+    line = 1
     try:
         with path.open(newline="", encoding="utf-8") as file:
             head = json.loads(file.readline().removeprefix("#"))
-            points = [_point(row) for row in csv.DictReader(file)]
-            buckets = Buckets(**{name: tuple(sizes) for name, sizes in head["buckets"].items()})
-            provenance = dict(head["provenance"])
-            return Measured(str(head["model"]), int(head["num_parameters"]), buckets, provenance, points)
+            measured = Measured(
+                _text("model", head["model"]),
+                check_integer("num_parameters", head["num_parameters"], high=LARGEST),
+                Buckets(**{name: _ascending(name, sizes) for name, sizes in head["buckets"].items()}),
+                {_text("provenance", name): _text(name, value) for name, value in head["provenance"].items()},
+                [],
+            )
+            rows = csv.DictReader(file)
+            for row in rows:
+                line = 1 + rows.line_num
+                measured.points.append(_point(row))
+            return measured
     except OSError as error:
         raise ConfigError(f"calibrate.from_points={str(path)!r}: {error.strerror}; name a file of points") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"calibrate.from_points={str(path)!r}: no points of kvsim calibrate in it") from error
+    except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+        reason = f" ({error})" if isinstance(error, ConfigError) else ""
+        raise ConfigError(
+            f"calibrate.from_points={str(path)!r}, line {line}: no points of kvsim calibrate{reason}; name another file"
+        ) from error
+
+
+def _text(name: str, value: object) -> str:
+    """On one line, as it stands in the comments of a profile."""
+    if not isinstance(value, str) or not value.isprintable():
+        raise ConfigError(f"{name}={shown(value)}: must be text on one line")
+    return value
+
+
+def _ascending(name: str, sizes: Sequence[object]) -> tuple[int, ...]:
+    whole = [check_integer(f"buckets.{name}", size) for size in sizes]
+    if whole != sorted(set(whole)):
+        raise ConfigError(f"buckets.{name}={shown(sizes)}: must ascend")
+    return tuple(whole)
 
 
 def _point(row: Mapping[str, str]) -> Point:
-    shape = StepShape(*(int(row[name]) for name in StepShape._fields))
-    return Point(row["kind"], shape, int(row["device_ns"]), int(row["host_ns"]), int(row["times"]))
+    def number(name: str, low: int) -> int:
+        return check_integer(name, int(row[name]), low, LARGEST)
+
+    least = dict.fromkeys(StepShape._fields, 0) | {"rows": 1, "tokens": 1}
+    shape = StepShape(*(number(name, low) for name, low in least.items()))
+    return Point(_text("kind", row["kind"]), shape, number("device_ns", 1), number("host_ns", 0), number("times", 1))
 
 
 def kinds(points: Sequence[Point]) -> list[str]:

@@ -26,6 +26,9 @@ All requests are there at the start, 1,000 unless num_requests says otherwise. P
 the mean time of a step's phases. No files are written.
 """
 
+ELSEWHERE = {"rate": "num_requests", "workload.arrivals": "num_requests"}
+"""Keys of a run that mean nothing where all requests are there at the start."""
+
 KERNELS = "gpu_backend.bench.kernels"
 
 
@@ -58,10 +61,11 @@ def bench_kernels(arguments: list[str]) -> int:
 
 def bench_engine(arguments: list[str]) -> int:
     """`kvsim bench engine`: one run of a thousand requests that are all there at the start."""
-    words = read_words("kvsim bench engine", ENGINE_HEAD, arguments)
+    words = read_words("kvsim bench engine", ENGINE_HEAD, arguments, ELSEWHERE)
     if words is None:
         return 0
     from kvsim.calibrate.measure import StepRecorder
+    from kvsim.cli import fail
     from kvsim.cli.composed import built, changed, composed
 
     words = changed(words, "workload.arrivals=all_at_once", "rate=null")
@@ -69,7 +73,8 @@ def bench_engine(arguments: list[str]) -> int:
     recorder = StepRecorder(run.executor)
     summary = dataclasses.replace(run, executor=recorder, fast_forward=False).execute()
     if not summary["completed"]:
-        raise ConfigError("kvsim bench engine: no request was completed; kvsim run with these words says why")
+        rejected = summary["rejected"]
+        return fail(f"no request was completed, {rejected} were rejected; kvsim run with these words says why", 1)
     report = engine_report(summary, recorder.breakdowns)
     print(json.dumps(report, indent=2) if output == "json" else as_lines(report))
     return 0

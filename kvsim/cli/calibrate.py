@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvsim.checks import check_integer, check_number
+from kvsim.cli.files import check_writable
 from kvsim.cli.gpu_words import read_words
 from kvsim.errors import ConfigError
 
@@ -49,7 +50,7 @@ def main(arguments: list[str]) -> int:
     if overrides is None:
         return 0
     from kvsim.calibrate.fit import fit
-    from kvsim.calibrate.points import read_points, write_points
+    from kvsim.calibrate.points import write_points
     from kvsim.calibrate.profile import write_profile
     from kvsim.cli.composed import composed
 
@@ -60,7 +61,7 @@ def main(arguments: list[str]) -> int:
         write_points(points_file, measured)
         _say(f"points in {points_file}")
     else:
-        measured = read_points(Path(cfg.calibrate.from_points))
+        measured = _read(Path(cfg.calibrate.from_points))
     result = fit(measured.points, measured.buckets)
     write_profile(output, result, measured)
     if cfg.output == "json":
@@ -80,16 +81,33 @@ def _files(cfg: DictConfig) -> tuple[Path, Path]:
     output = Path(cfg.calibrate.output)
     if output.suffix != ".yaml":
         raise ConfigError(f"calibrate.output={output}: must end in .yaml, so that cost=NAME finds it")
-    points = Path(cfg.calibrate.points or output.with_suffix(".points.csv"))
-    for path in (output, points):
-        if not path.parent.is_dir():
-            raise ConfigError(f"{path}: there is no folder {path.parent}; make it, or choose another file")
+    check_writable("calibrate.output", output)
+    source = cfg.calibrate.from_points
+    points = Path(source or cfg.calibrate.points or output.with_suffix(".points.csv"))
+    if source is None:
+        check_writable("calibrate.points", points)
+    if points.resolve() == output.resolve():
+        key = "points" if source is None else "from_points"
+        raise ConfigError(f"calibrate.{key}={points}: the profile, calibrate.output, is the same file; choose another")
     return output, points
+
+
+def _read(path: Path) -> Measured:
+    from kvsim.calibrate.fit import LEAST_POINTS
+    from kvsim.calibrate.points import read_points
+
+    measured = read_points(path)
+    if len(measured.points) < LEAST_POINTS:
+        raise ConfigError(
+            f"calibrate.from_points={str(path)!r}: {len(measured.points)} points in it, a fit needs {LEAST_POINTS}; "
+            "name another file, or measure again"
+        )
+    return measured
 
 
 def _measure(cfg: DictConfig, overrides: Sequence[str]) -> Measured:
     from kvsim.calibrate.run import LOADS, Effort, calibrate
-    from kvsim.cli.composed import built, changed
+    from kvsim.cli.composed import built, changed, quoted
     from kvsim.parts import make_part
 
     asked = cfg.calibrate
@@ -97,7 +115,7 @@ def _measure(cfg: DictConfig, overrides: Sequence[str]) -> Measured:
     seconds = check_number("calibrate.run_seconds", asked.run_seconds, 0.1, 1e6) / len(LOADS)
     words = changed(overrides, f"rate={rate}", f"duration={seconds}", "num_requests=null", "engine.drain=false")
     real_runs = [
-        (system, functools.partial(built, changed(words, f"system={system}", f"rate={rate * load}")))
+        (system, functools.partial(built, changed(words, f"system={quoted(system)}", f"rate={rate * load}")))
         for system in asked.systems
         for load in LOADS
     ]
@@ -107,6 +125,8 @@ def _measure(cfg: DictConfig, overrides: Sequence[str]) -> Measured:
         check_integer("calibrate.max_tokens", asked.max_tokens, low=16),
         check_integer("calibrate.max_rows", asked.max_rows, high=1 << 16),
     )
+    for _, make_real in real_runs:
+        make_real()  # so that none proves wrong once the grid is measured
     # no limit of a scheduler: the engine then has all its buckets
     grid = changed(words, "scheduler.max_num_seqs=null", "scheduler.max_num_batched_tokens=null")
     make, command = functools.partial(built, grid), ["kvsim", *sys.argv[1:]]

@@ -25,8 +25,8 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
     return flags + overrides
 
 
-def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The flags with their values, and the overrides, each kind in its order.
+def split_flags(arguments: Sequence[str], command: str = "kvsim run") -> tuple[list[str], list[str]]:
+    """The flags with their values, and the overrides, each kind in its order; `command` is whose.
 
     Raises:
         ConfigError: an unknown flag, flags that exclude each other, or a word that is no KEY=VALUE.
@@ -48,8 +48,9 @@ def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         elif word in MULTIRUN:
             raise ConfigError(f"option {word}: say kvsim sweep KEY=a,b")
         else:
-            known = [flag for flag in (*SWITCHES, *WITH_VALUE, *COMPLETION) if flag.startswith("--")]
-            raise ConfigError(f"unknown option {name!r}{did_you_mean(name, known)}; see kvsim run --help")
+            known = [flag[2:] for flag in (*SWITCHES, *WITH_VALUE, *COMPLETION) if flag.startswith("--")]
+            near = did_you_mean(name.lstrip("-"), known).replace("mean '", "mean '--")
+            raise ConfigError(f"unknown option {name!r}{near}; see {command} --help")
     _check_together([flag.partition("=")[0] for flag in flags])
     return flags, overrides
 

@@ -25,7 +25,7 @@ def read_words(
     Raises:
         ConfigError: a flag or a key that is not for this command, or no such folder of options.
     """
-    flags, overrides = split_flags(arguments)
+    flags, overrides = split_flags(arguments, command)
     config_dirs = values_of(flags, "--config-dir", "-cd")
     names = {flag.partition("=")[0] for flag in flags if flag.startswith("-")}
     if HELP & names:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Collection
 from typing import NoReturn
 
+from kvsim.checks import check_integer
 from kvsim.errors import ConfigError
 from kvsim.suggest import did_you_mean
 
@@ -32,6 +33,18 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise it."""
         raise ConfigError(f"{message}; see {self.prog} --help")
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """A type for `add_argument`: a whole number in [low, high]."""
+
+    def check(word: str) -> int:
+        try:
+            return check_integer("", int(word), low, high)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{word!r}: must be a whole number from {low} to {high}") from error
+
+    return check
 
 
 def one_of(choices: Collection[str]) -> Callable[[str], str]:

@@ -61,16 +61,15 @@ def main(arguments: list[str]) -> int:
     cfg = composed(simulated)
     words = Words(simulated, [*executor, *cfg.validate.measured])
     _check(cfg)
-    cases = _cases(cfg, words)
-    folder = open_folder(Path(cfg.validate.output))
     results: list[CaseResult] = []
-    for case, setting, sides, limits in cases:
-        _say(f"{case.system} {case.load}: {case.rate:.3g} requests/s")
-        place = folder / f"{case.system}_{case.load}"
-        result = validate_case(case, setting, sides, place, repeats=cfg.validate.repeats, limits=limits, say=_say)
-        results.append(result)
-        write_results(folder, result)
-        draw(folder, results)
+    with open_folder(Path(cfg.validate.output)) as folder:
+        for case, setting, sides, limits in _cases(cfg, words):
+            _say(f"{case.system} {case.load}: {case.rate:.3g} requests/s")
+            place = folder / f"{case.system}_{case.load}"
+            result = validate_case(case, setting, sides, place, repeats=cfg.validate.repeats, limits=limits, say=_say)
+            results.append(result)
+            write_results(folder, result)
+            draw(folder, results)
     print_table(results, cfg.output)
     rows = [row for result in results for row in result.rows]
     counts = count(rows)
@@ -120,6 +119,9 @@ def _check(cfg: DictConfig) -> None:
     check_integer("validate.repeats", asked.repeats)
     for name, limit in asked.tolerance.items():
         check_number(f"validate.tolerance.{name}", limit, 0.0, 1e6)
+    for word in asked.measured:
+        if not word.partition("=")[1]:
+            raise ConfigError(f"validate.measured: {word!r} is not KEY=VALUE; give for example ['engine.drain=true']")
     for load, share in _shares(cfg).items():
         check_number(f"validate.loads.{load}", share, 1e-6, MAX_SHARE)
     if not asked.systems or not _shares(cfg):
@@ -132,14 +134,14 @@ def _shares(cfg: DictConfig) -> dict[str, float]:
 
 def _cases(cfg: DictConfig, words: Words) -> list[tuple[Case, Setting, Sides, Tolerance]]:
     """All cases, ready to be carried out. Both sides of every system are built before the first is simulated."""
-    from kvsim.cli.composed import composed
+    from kvsim.cli.composed import composed, quoted
     from kvsim.config import build_cost
     from kvsim.validate.case import Sides, setting_of
     from kvsim.validate.compare import Case, Tolerance
 
     asked = cfg.validate
     systems = {
-        system: words.with_workload(f"system={system}", f"num_requests={asked.num_requests}", "duration=null")
+        system: words.with_workload(f"system={quoted(system)}", f"num_requests={asked.num_requests}", "duration=null")
         for system in asked.systems
     }
     settings = {}

@@ -54,6 +54,9 @@ class Curve:
     """
 
     def __init__(self, edges: Sequence[int], values: Sequence[float], padded: bool, beyond: float) -> None:
+        for name, items in {"edges": edges, "values": values}.items():
+            if isinstance(items, str) or not isinstance(items, Sequence):
+                raise ConfigError(f"cost: {name}={shown(items)}: must be a list of numbers")
         self.edges = [check_integer("cost: edge", edge) for edge in edges]
         self.values = [check_number("cost: value", value, 0.0, LARGEST) for value in values]
         self.padded = padded
@@ -124,7 +127,7 @@ class FittedCost:
         rates: the other terms.
 
     Raises:
-        ConfigError: another model was measured.
+        ConfigError: another model was measured, a part is missing or of another kind, or a step would take no time.
     """
 
     def __init__(
@@ -148,12 +151,22 @@ class FittedCost:
                 f"cost.num_parameters={num_parameters}: these step times are of a {model_name} of another shape, this "
                 f"one has {model.num_parameters}; leave model.* as it was, or measure it with kvsim calibrate"
             )
+        for name, curve in {"decode": decode, "mixed": mixed, "head": head, "context": context}.items():
+            _check_part(name, curve, Curve)
+        _check_part("rates", rates, Rates)
         self._decode = decode
         self._mixed = mixed
         self._head = head
         self._context = context
         self._rates = rates
         self._decodes: dict[tuple[int, int], tuple[float, float]] = {}
+        host = rates.step_us + rates.row_us
+        least = {"decode": min(decode.values) + host, "mixed": min(mixed.values) + host + rates.prompt_us}
+        for name, step_us in least.items():
+            if step_us * US < 1:
+                raise ConfigError(
+                    f"cost.{name}: a step would take {step_us * US:g} ns, not even 1; measure it with kvsim calibrate"
+                )
 
     def decode_run(self, plan: StepPlan, repeats: int) -> IntArray:
         """[repeats] ns. In each repeat of a decode-only plan every row is one token longer.
@@ -205,6 +218,12 @@ class FittedCost:
         rows += idle_rows
         fixed = (self._decode.at(rows) + self._rates.step_us + rows * self._rates.row_us) * US
         return fixed, self._context.at(rows)
+
+
+def _check_part(name: str, part: object, kind: type[Curve] | type[Rates]) -> None:
+    if not isinstance(part, kind):
+        target = f"{kind.__module__}.{kind.__name__}"
+        raise ConfigError(f"cost.{name}={shown(part)}: must have _target_: {target}, as kvsim calibrate writes it")
 
 
 def far_tokens(shape: StepShape) -> int:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
-from kvsim.atomic import replacing
+from kvsim.atomic import replacing, temporary
 from kvsim.errors import ConfigError
 from kvsim.plots.validation import step_times
+from kvsim.results import folder_lock
 from kvsim.table import print_rows
 from kvsim.units import NS_PER_MS
 from kvsim.validate.case import CaseResult
@@ -22,6 +24,7 @@ from kvsim.validate.compare import Row, Setting, Verdict
 RESULTS = "results.csv"
 KEY = ("system", "load", *Setting._fields)
 """Columns that tell cases apart."""
+COLUMNS = (*(field.name for field in fields(Row)), "verdict", *Setting._fields, "date")
 
 _TABLE = {
     "step": ("replay", "step_mean"),
@@ -35,17 +38,53 @@ _TABLE = {
 }
 
 
-def open_folder(path: Path) -> Path:
-    """The folder of the results, made if it is not there.
+@contextlib.contextmanager
+def open_folder(path: Path) -> Iterator[Path]:
+    """Inside, the folder of the results is there and ours alone; a new one in which nothing was left goes again.
 
     Raises:
-        ConfigError: it cannot be made.
+        ConfigError: it cannot be made or written to, another validation writes to it, or its results.csv is not ours.
+    """
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    with contextlib.ExitStack() as stack:
+        stack.callback(_remove_empty, new)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(folder_lock(path))
+            probe = temporary(path / RESULTS)
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise ConfigError(f"validate.output={str(path)!r}: {error.strerror}; choose another folder") from error
+        read_results(path / RESULTS)
+        yield path
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def read_results(path: Path) -> list[dict[str, str]]:
+    """The lines of a results.csv; none if it is not there.
+
+    Raises:
+        ConfigError: something else is there.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            names, lines = tuple(reader.fieldnames or ()), list(reader)
+    except FileNotFoundError:
+        return []
     except OSError as error:
-        raise ConfigError(f"validate.output={str(path)!r}: {error.strerror}; choose another folder") from error
-    return path
+        raise ConfigError(f"{path}: {error.strerror}; choose another validate.output") from error
+    except (ValueError, csv.Error) as error:
+        raise ConfigError(f"{path}: is no table of kvsim validate ({error}); choose another validate.output") from error
+    if names != COLUMNS:
+        raise ConfigError(f"{path}: has other columns than kvsim validate writes; choose another validate.output")
+    return lines
 
 
 def write_results(folder: Path, result: CaseResult) -> None:
@@ -57,13 +96,9 @@ def write_results(folder: Path, result: CaseResult) -> None:
         {**{k: _text(v) for k, v in asdict(row).items()}, "verdict": row.verdict, **about, "date": date}
         for row in result.rows
     ]
-    kept: list[dict[str, str]] = []
-    if path.exists():
-        with path.open(newline="", encoding="utf-8") as file:
-            kept = [line for line in csv.DictReader(file) if any(line.get(name) != ours[0][name] for name in KEY)]
-    names = [*(field.name for field in fields(Row)), "verdict", *Setting._fields, "date"]
+    kept = [line for line in read_results(path) if any(line[name] != ours[0][name] for name in KEY)]
     with replacing(path) as staged, staged.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
+        writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows([*kept, *ours])
 

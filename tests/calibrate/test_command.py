@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
 import pytest
 
+from kvsim.cost.shape import StepShape
 from tests.calls import Call, caller
 
 SMALL = (
@@ -62,6 +64,19 @@ BAD = [
     (("calibrate.output=x.yaml", "calibrate.repeats=0"), "calibrate.repeats=0"),
     (("calibrate.output=x.yaml", "calibrate.max_seconds=nan"), "calibrate.max_seconds=nan"),
     (("calibrate.output=x.yaml", "calibrate.max_rows=0"), "calibrate.max_rows=0"),
+    (("calibrate.output=/dev/x.yaml/y.yaml",), "calibrate.output=/dev/x.yaml/y.yaml: there is no folder"),
+    (("calibrate.output=x.yaml", "calibrate.points=/tmp"), "calibrate.points=/tmp: is a folder or device, no file"),
+    (("calibrate.output=x.yaml", "calibrate.points=/dev/null"), "calibrate.points=/dev/null: is a folder or device"),
+    (("calibrate.output=x.yaml", "calibrate.points=../x.csv/y"), "there is no folder ../x.csv"),
+    (
+        ("calibrate.output=x.yaml", "calibrate.points=./x.yaml"),
+        "calibrate.points=x.yaml: the profile",
+    ),
+    (("calibrate.output=x.yaml", "calibrate.from_points=x.yaml"), "calibrate.from_points=x.yaml: the profile"),
+    (("calibrate.output=x.yaml", "calibrate.systems=[vllm_v1,nope]"), "system=nope: no such option"),
+    (("calibrate.output=x.yaml", "calibrate.systems=[5]"), "system=5: no such option"),
+    (("--foo",), "unknown option '--foo'; see kvsim calibrate --help"),
+    (("--pakage", "cost"), "did you mean '--package'?"),
 ]
 
 
@@ -71,6 +86,42 @@ def test_wrong_usage(call: Call, tmp_path: Path, words: tuple[str, ...], message
     assert reply.code == 2
     assert message in reply.err and len(reply.err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+HEAD = {"model": "opt-13b", "num_parameters": 5, "buckets": {"decode": [4, 8]}, "provenance": {"date": "today"}}
+ROW = {"kind": "decode"} | dict.fromkeys(StepShape._fields, 1) | {"device_ns": 5, "host_ns": 0, "times": 1}
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "message"),
+    [
+        ({}, {"device_ns": 10**22}, "line 3: no points of kvsim calibrate (device_ns=1000"),
+        ({}, {"device_ns": 0}, "line 3: no points of kvsim calibrate (device_ns=0: must be a whole number from 1"),
+        ({}, {"tokens": -1}, "tokens=-1"),
+        ({}, {"rows": 0}, "rows=0"),
+        ({}, {"times": 0}, "times=0"),
+        ({}, {"pairs": "many"}, "line 3: no points of kvsim calibrate; name another file"),
+        ({"buckets": {"decode": ["a"]}}, {}, "line 1: no points of kvsim calibrate (buckets.decode='a'"),
+        ({"buckets": {"decode": [8, 4]}}, {}, "buckets.decode=[8, 4]: must ascend"),
+        ({"buckets": {"prefill": [8]}}, {}, "line 1"),
+        ({"model": "a\nrates: 1"}, {}, "model='a\\nrates: 1': must be text on one line"),
+        ({"provenance": {"date": "\n- x"}}, {}, "must be text on one line"),
+        ({"num_parameters": "5"}, {}, "num_parameters='5'"),
+        ({}, {}, "'p.csv': 1 points in it, a fit needs 10; name another file, or measure again"),
+    ],
+)
+def test_wrong_points(
+    call: Call, tmp_path: Path, head: dict[str, object], row: dict[str, object], message: str
+) -> None:
+    with (tmp_path / "p.csv").open("w") as file:
+        file.write(f"# {json.dumps(HEAD | head)}\n")
+        writer = csv.DictWriter(file, ROW)
+        writer.writeheader()
+        writer.writerow(ROW | row)
+    reply = call("calibrate", "calibrate.from_points=p.csv", "calibrate.output=x.yaml")
+    assert reply.code == 2 and len(reply.err.splitlines()) == 1
+    assert "calibrate.from_points='p.csv'" in reply.err and message in reply.err
+    assert [path.name for path in tmp_path.iterdir()] == ["p.csv"]
 
 
 def test_help(call: Call) -> None:

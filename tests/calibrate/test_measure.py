@@ -109,7 +109,7 @@ def test_points_survive_their_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "# {}\nkind\n", "a,b\n1,2\n", '# {"model": "m", "buckets": {"decode": 3}}\n'])
 def test_a_file_of_something_else(tmp_path: Path, text: str) -> None:
     (tmp_path / "p.csv").write_text(text)
-    with pytest.raises(ConfigError, match="no points of kvsim calibrate in it"):
+    with pytest.raises(ConfigError, match="line 1: no points of kvsim calibrate; name another file"):
         read_points(tmp_path / "p.csv")
     with pytest.raises(ConfigError, match="No such file or directory"):
         read_points(tmp_path / "q.csv")

@@ -167,3 +167,27 @@ def test_cost_is_built_alone() -> None:
     assert (
         build_cost(compose(["cost=constant", "cost.seconds=2"])).decode_run(decodes([5]), 2).tolist() == [2 * 10**9] * 2
     )
+
+
+@pytest.mark.parametrize("part", ["decode", "mixed", "head", "context", "rates"])
+@pytest.mark.parametrize("value", [None, "x", {"edges": [1]}, Curve])
+def test_parts_of_another_kind_are_named(part: str, value: Any) -> None:
+    kind = "Rates" if part == "rates" else "Curve"
+    with pytest.raises(ConfigError, match=rf"^cost\.{part}=.*: must have _target_: kvsim\.cost\.fitted\.{kind}"):
+        fitted(**{part: value})
+
+
+def test_steps_take_time() -> None:
+    nothing = Curve([1, 8], [0.0, 5.0], True, 0.0)
+    for part in ("decode", "mixed"):
+        with pytest.raises(ConfigError, match=rf"cost\.{part}: a step would take 0 ns"):
+            fitted(**{part: nothing, "rates": rates()})
+        fitted(**{part: nothing, "rates": rates(step_us=0.001)})
+
+
+@pytest.mark.parametrize("items", [None, 3, "12"])
+def test_edges_and_values_are_lists(items: Any) -> None:
+    with pytest.raises(ConfigError, match="cost: edges=.*: must be a list of numbers"):
+        Curve(items, [1.0], True, 0.0)
+    with pytest.raises(ConfigError, match="cost: values=.*: must be a list of numbers"):
+        Curve([1], items, True, 0.0)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kvsim.validate.output import open_folder
 from tests.calls import Call, caller
 
 SMALL = (
@@ -107,6 +108,8 @@ BAD = [
     (("system=vllm_v1",), "give validate.systems=VALUE"),
     (("--config-dir", "nowhere"), "--config-dir nowhere: no such folder"),
     (("--run",), "is not for kvsim validate"),
+    (("validate.systems=[5]",), "system=5: no such option"),
+    (("validate.measured=[5]",), "validate.measured: '5' is not KEY=VALUE"),
 ]
 
 
@@ -116,6 +119,34 @@ def test_wrong_usage(call: Call, tmp_path: Path, words: tuple[str, ...], message
     assert reply.code == 2
     assert message in reply.err and len(reply.err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"name,price\nbread,1\n", "results.csv: has other columns than kvsim validate writes"),
+        (b"", "results.csv: has other columns"),
+        (b"name\nK\xe4se\n", "results.csv: is no table of kvsim validate"),
+        (None, "results.csv: Is a directory"),
+    ],
+)
+def test_a_results_file_of_somebody_else_stays(call: Call, tmp_path: Path, content: bytes | None, message: str) -> None:
+    (tmp_path / "out").mkdir()
+    path = tmp_path / "out/results.csv"
+    path.mkdir() if content is None else path.write_bytes(content)
+    reply = call("validate", *SMALL, "validate.output=out")
+    assert reply.code == 2 and len(reply.err.splitlines()) == 1
+    assert message in reply.err and "choose another validate.output" in reply.err
+    assert list((tmp_path / "out").iterdir()) == [path]
+    assert path.is_dir() if content is None else path.read_bytes() == content
+
+
+def test_one_validation_at_a_time_in_a_folder(call: Call, tmp_path: Path) -> None:
+    with open_folder(tmp_path / "out") as folder:
+        reply = call("validate", *SMALL, "validate.output=out")
+        assert reply.code == 2 and len(reply.err.splitlines()) == 1
+        assert "out is in use by another kvsim" in reply.err and not list(folder.iterdir())
+    assert not (tmp_path / "out").exists()
 
 
 def test_help(call: Call) -> None:

@@ -55,7 +55,7 @@ def test_rows_come_by_time_then_row_and_keep_their_number(write: Callable[..., s
 @pytest.mark.parametrize(
     "content",
     [
-        gzip.compress(ROWS.encode()),
+        gzip.compress(ROWS.encode(), mtime=0),
         "\ufeff" + ROWS,
         ROWS.replace("\n", "\r\n"),
         ROWS.replace("\n", "\n\n"),
@@ -227,7 +227,7 @@ def test_a_file_without_times_has_one_remedy(
         (b"\x00\x01\x02" * 100, "is binary"),
         (b"\xff\xfe\x00a" * 100, "is UTF-16"),
         (b"PAR1 and no more", "not a readable parquet file"),
-        (gzip.compress(ROWS.encode() * 50)[:60], "cannot be read"),
+        (gzip.compress(ROWS.encode() * 50, mtime=0)[:60], "cannot be read"),
         (b"\x1f\x8bnot gzip at all", "cannot be read"),
         (
             "arrival_time_s,num_prompt_tokens\n1,2\n",
@@ -287,7 +287,7 @@ def test_rows_of_one_instant_cannot_be_rescaled(write: Callable[..., str]) -> No
 @pytest.mark.parametrize("packed", [False, True])
 def test_expanded_input_is_capped(write: Callable[..., str], packed: bool) -> None:
     content = (HEADER + "1,2,3\n" * 50_000).encode()
-    path = write(gzip.compress(content) if packed else content)
+    path = write(gzip.compress(content, mtime=0) if packed else content)
     TraceWorkload(path, max_bytes=len(content))
     with pytest.raises(TraceError, match="more than 1000 bytes when expanded.*workload.max_bytes"):
         TraceWorkload(path, max_bytes=1000)

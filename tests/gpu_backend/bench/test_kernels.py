@@ -8,12 +8,14 @@ from gpu_backend.bench import kernels
 from gpu_backend.bench.contenders import OURS
 from gpu_backend.bench.inputs import DECODE, PREFILL, SERVING, TINY, make_inputs
 from kvsim.errors import ConfigError
+from tests.gpu_backend.doubles import on_a_cpu
 
 
 def rows(path):
     return list(csv.DictReader(path.open(encoding="utf-8")))
 
 
+@on_a_cpu
 def test_tiny_shapes_on_a_cpu(tmp_path, capsys):
     output = tmp_path / "kernels.csv"
     assert kernels.main(["--device", "cpu", "--repeats", "1", "--output", str(output)]) == 0
@@ -38,6 +40,7 @@ def test_tiny_shapes_on_a_cpu(tmp_path, capsys):
     assert "triton_paged" in capsys.readouterr().out
 
 
+@on_a_cpu
 def test_the_paging_sweep(tmp_path):
     output = tmp_path / "paging.csv"
     assert kernels.main(["--device", "cpu", "--repeats", "1", "--sweep", "paging", "--output", str(output)]) == 0
@@ -67,6 +70,7 @@ def test_inputs_that_fail_are_rows(monkeypatch):
     assert [row["error"] for row in found] == ["ZeroDivisionError: division by zero"] * 4
 
 
+@on_a_cpu
 def test_a_kernel_that_fails_is_a_row(tmp_path, monkeypatch):
     def fail(*_):
         raise RuntimeError("no such kernel\nand more")
@@ -78,11 +82,35 @@ def test_a_kernel_that_fails_is_a_row(tmp_path, monkeypatch):
     assert [row["median_us"] for row in rows(output)] == ["", ""]
 
 
-@pytest.mark.parametrize("arguments", [["--rows", "both"], ["--peer", "none"], ["--repeats", "0"], ["--device", "tpu"]])
+@pytest.mark.parametrize("arguments", [["--rows", "both"], ["--peer", "none"], ["--device", "tpu"]])
 def test_wrong_usage_is_one_line(arguments):
     with pytest.raises(ConfigError) as raised:
         kernels.main(arguments)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("repeats", ["0", "10001", "x", "1.5"])
+def test_repeats_are_whole_and_few(repeats):
+    with pytest.raises(ConfigError, match=f"--repeats: '{repeats}': must be a whole number from 1 to 10000"):
+        kernels.main(["--repeats", repeats])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("", "is a folder"), ("none/k.csv", "there is no folder"), ("k.json", "the JSON file"), ("j.csv", "is a folder")],
+)
+def test_an_output_that_cannot_be_written_is_told_before_measuring(tmp_path, monkeypatch, name, message):
+    monkeypatch.setattr(kernels, "copy_bandwidth", lambda _: pytest.fail("measured"))
+    (tmp_path / "j.json").mkdir()
+    with pytest.raises(ConfigError, match=f"--output=.*{message}"):
+        kernels.main(["--device", "cpu", "--output", str(tmp_path / name)])
+    assert [path.name for path in tmp_path.iterdir()] == ["j.json"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_no_cpu_beside_a_gpu():
+    with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES="):
+        kernels.main(["--device", "cpu"])
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
