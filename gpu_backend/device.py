@@ -59,7 +59,7 @@ def open_device(name: str, dtype: str) -> tuple[torch.device, torch.dtype]:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
         raise ConfigError(f"executor.device={name!r} is no device; give cuda, cuda:1 or cpu") from error
-    if device.type not in ("cuda", "cpu"):
+    if device.type not in ("cuda", "cpu") or name.startswith("cpu:"):
         raise ConfigError(f"executor.device={name!r} is not supported; give cuda, cuda:1 or cpu")
     if device.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -18,7 +18,7 @@ from gpu_backend.models.load import check_decoder
 from gpu_backend.prompts import Prompts, RandomPrompts
 from gpu_backend.runner import DecoderSpec, ModelRunner, RunnerSpec, obtain_runner
 from gpu_backend.sequences import Sequences
-from kvsim.checks import check_number
+from kvsim.checks import check_flag, check_number, shown
 from kvsim.errors import ConfigError, DeviceError
 from kvsim.plan import NO_ROWS, IntArray, StepPlan, StepResult
 from kvsim.specs import ModelSpec
@@ -73,6 +73,10 @@ class GpuExecutor:
         prompts: Prompts | None = None,
         keep_tokens: bool = False,
     ) -> None:
+        if not hasattr(attention, "contiguous"):
+            raise ConfigError(
+                f"executor.attention={shown(attention)}: is no attention backend; leave it out and give attention=NAME"
+            )
         if attention.contiguous and not contiguous:
             raise ConfigError(
                 f"attention: {type(attention).__name__} reads sequences that lie in one piece, which this allocator "
@@ -81,6 +85,8 @@ class GpuExecutor:
         if tensor_parallel > 1:
             raise ConfigError(f"hardware.tensor_parallel={tensor_parallel}: executor=gpu runs on one GPU; give 1")
         check_number("executor.temperature", temperature, 0.0, 100.0)
+        check_flag("executor.cuda_graphs", cuda_graphs)
+        check_flag("executor.check_memory", check_memory)
         self._device, torch_dtype = open_device(device, dtype)
         check_decoder(model, weights)
         check_room(model, num_slots, dtype=torch_dtype, device=self._device)

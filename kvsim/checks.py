@@ -30,6 +30,13 @@ def check_integer(name: str, value: object, low: int = 1, high: int = 10**9, rem
     return value
 
 
+def check_flag(name: str, value: object) -> bool:
+    """`value` if it is true or false; numbers and text are refused."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}={shown(value)}: must be true or false")
+    return value
+
+
 def _after(remedy: str) -> str:
     return f"; {remedy}" if remedy else ""
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import hydra
@@ -353,9 +354,10 @@ def _build_policies(
         )
         scheduler: Scheduler = make_part(cfg, "scheduler", allocator=allocator, max_model_len=length, oracle=outcomes)
         limit, why = min(
-            (length, ""),
+            (length, "what is asked for"),
             (allocator.max_sequence_tokens, f"the longest sequence that the empty pool of {num_blocks} blocks holds"),
             (scheduler.max_prompt_tokens, "scheduler.max_num_batched_tokens, since prompts are not chunked"),
+            key=itemgetter(0),
         )
         if limit < length and allocator.whole_blocks:
             limit -= limit % cfg.kv.block_size

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from kvsim.checks import check_integer, check_number
+from kvsim.checks import check_flag, check_integer, check_number
 from kvsim.errors import ConfigError
 
 GIB = 1 << 30
@@ -64,8 +64,7 @@ class ModelSpec:
         for field in ("hidden_size", "ffn_size", "vocab_size", "max_model_len"):
             check_integer(f"model.{field}", getattr(self, field))
         for field in ("tied_embeddings", "qkv_bias", "output_bias", "mlp_bias"):
-            if not isinstance(getattr(self, field), bool):
-                raise ConfigError(f"model.{field}={getattr(self, field)!r} must be true or false")
+            check_flag(f"model.{field}", getattr(self, field))
         check_integer("model.num_position_embeddings", self.num_position_embeddings, low=0)
         check_number("model.rope_theta", self.rope_theta, 1.0, 1e12)
         check_number("model.norm_eps", self.norm_eps, 1e-12, 1e-2)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvsim.checks import check_integer, check_number, shown
+from kvsim.checks import check_flag, check_integer, check_number, shown
 from kvsim.cost.shape import StepShape
 from kvsim.errors import ConfigError, InvariantError
 from kvsim.plan import IntArray, StepPlan
@@ -65,8 +65,7 @@ class Curve:
             raise ConfigError(f"cost: {len(self.edges)} edges and {len(self.values)} values; give one value an edge")
         if any(low >= high for low, high in pairwise(self.edges)):
             raise ConfigError(f"cost: edges {shown(self.edges)} must ascend")
-        if not isinstance(padded, bool):
-            raise ConfigError(f"cost: padded={padded!r} must be true or false")
+        check_flag("cost: padded", padded)
 
     def at(self, size: int) -> float:
         """The quantity at `size`."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from kvsim.checks import check_number
-from kvsim.errors import ConfigError, InvariantError
+from kvsim.checks import check_flag, check_number
+from kvsim.errors import InvariantError
 from kvsim.plan import IntArray, StepPlan
 from kvsim.specs import HardwareSpec, ModelSpec
 from kvsim.units import NS_PER_S
@@ -53,8 +53,7 @@ class Host:
     def __post_init__(self) -> None:
         check_number("cost.host.fixed_us", self.fixed_us, 0.0, 1e9)
         check_number("cost.host.per_sequence_us", self.per_sequence_us, 0.0, 1e9)
-        if not isinstance(self.overlap, bool):
-            raise ConfigError(f"cost.host.overlap={self.overlap!r} must be true or false")
+        check_flag("cost.host.overlap", self.overlap)
 
 
 class RooflineCost:

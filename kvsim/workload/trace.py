@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kvsim.checks import check_choice, check_integer, check_number, shown
+from kvsim.checks import check_choice, check_flag, check_integer, check_number, shown
 from kvsim.errors import ConfigError, TraceError
 from kvsim.plan import IntArray
 from kvsim.streams import stream
@@ -66,8 +66,7 @@ class TraceWorkload(BlockWorkload):
             raise ConfigError(f"{problem}; give workload.path=FILE")
         check_choice("workload.arrivals", arrivals, ("trace", *PROCESSES))
         check_integer("workload.max_bytes", max_bytes, 1, 1 << 50, "give for example workload.max_bytes=4294967296")
-        if not isinstance(rescale, bool):
-            raise ConfigError(f"workload.rescale={shown(rescale)}: must be true or false")
+        check_flag("workload.rescale", rescale)
         limits = Limits(duration, num_requests)
         process = None if arrivals == "trace" else ArrivalProcess(arrivals, rate, cv, stream(seed, "arrivals"))
         if process is not None and rescale:

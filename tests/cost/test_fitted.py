@@ -149,7 +149,7 @@ def test_another_model_is_refused() -> None:
         ([0], [1.0], True, "cost: edge=0"),
         ([1], [-1.0], True, "cost: value=-1.0"),
         ([1], [float("nan")], True, "cost: value=nan"),
-        ([1], [1.0], 1, "padded=1 must be true or false"),
+        ([1], [1.0], 1, "padded=1: must be true or false"),
     ],
 )
 def test_bad_curves(edges: list[int], values: list[float], padded: Any, message: str) -> None:

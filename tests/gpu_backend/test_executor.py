@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -331,3 +332,19 @@ def lengths(*outputs: int) -> Outcomes:
     for request_id, length in enumerate(outputs):
         outcomes.add(request_id, length)
     return outcomes
+
+
+@on_a_cpu
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("attention", None, "executor.attention=None: is no attention backend"),
+        ("attention", "triton_paged", "executor.attention='triton_paged': is no attention backend"),
+        ("cuda_graphs", "text", "executor.cuda_graphs='text': must be true or false"),
+        ("check_memory", 1, "executor.check_memory=1: must be true or false"),
+        ("device", "cpu:7", "executor.device='cpu:7' is not supported"),
+    ],
+)
+def test_refused_keys(key: str, value: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        gpu_executor(Outcomes(), num_slots=64, block_size=4, **{key: value})
