@@ -63,15 +63,16 @@ def _rotary_kernel(
     tl.store(source, new_low, mask=inside & is_query)
     tl.store(source + HALF, new_high, mask=inside & is_query)
     slot = tl.load(slot_mapping_ptr + token)
-    target = slot * stride_cache_slot + column
-    key = keys_ptr + (head - num_heads).to(tl.int64) * stride_cache_head + target
-    mask = inside & is_key & (slot >= 0)
-    tl.store(key, new_low.to(keys_ptr.dtype.element_ty), mask=mask)
-    tl.store(key + HALF, new_high.to(keys_ptr.dtype.element_ty), mask=mask)
-    value = values_ptr + (head - num_heads - num_kv_heads).to(tl.int64) * stride_cache_head + target
-    mask = inside & is_value & (slot >= 0)
-    tl.store(value, new_low.to(values_ptr.dtype.element_ty), mask=mask)
-    tl.store(value + HALF, new_high.to(values_ptr.dtype.element_ty), mask=mask)
+    if slot >= 0:
+        target = slot * stride_cache_slot + column
+        key = keys_ptr + (head - num_heads).to(tl.int64) * stride_cache_head + target
+        mask = inside & is_key
+        tl.store(key, new_low.to(keys_ptr.dtype.element_ty), mask=mask)
+        tl.store(key + HALF, new_high.to(keys_ptr.dtype.element_ty), mask=mask)
+        value = values_ptr + (head - num_heads - num_kv_heads).to(tl.int64) * stride_cache_head + target
+        mask = inside & is_value
+        tl.store(value, new_low.to(values_ptr.dtype.element_ty), mask=mask)
+        tl.store(value + HALF, new_high.to(values_ptr.dtype.element_ty), mask=mask)
 
 
 def rotate_and_write(

@@ -32,14 +32,15 @@ def _write_kernel(
 ):
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slot_mapping_ptr + token)
-    head = (tl.program_id(1) * HEADS + tl.arange(0, HEADS)).to(tl.int64)[:, None]
-    column = tl.arange(0, D_PADDED)[None, :]
-    mask = (head < num_heads) & (column < D) & (slot >= 0)
-    k_KD = tl.load(k_ptr + token * stride_k_token + head * stride_k_head + column, mask=mask)
-    v_KD = tl.load(v_ptr + token * stride_v_token + head * stride_v_head + column, mask=mask)
-    target = head * stride_cache_head + slot * stride_cache_slot + column
-    tl.store(keys_ptr + target, k_KD, mask=mask)
-    tl.store(values_ptr + target, v_KD, mask=mask)
+    if slot >= 0:
+        head = (tl.program_id(1) * HEADS + tl.arange(0, HEADS)).to(tl.int64)[:, None]
+        column = tl.arange(0, D_PADDED)[None, :]
+        mask = (head < num_heads) & (column < D)
+        k_KD = tl.load(k_ptr + token * stride_k_token + head * stride_k_head + column, mask=mask)
+        v_KD = tl.load(v_ptr + token * stride_v_token + head * stride_v_head + column, mask=mask)
+        target = head * stride_cache_head + slot * stride_cache_slot + column
+        tl.store(keys_ptr + target, k_KD, mask=mask)
+        tl.store(values_ptr + target, v_KD, mask=mask)
 
 
 def write_kv(k_TKD: Tensor, v_TKD: Tensor, cache: LayerCache, slot_mapping: Tensor) -> None:
