@@ -37,11 +37,6 @@ class KVCache:
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
 
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the pool."""
-        return self.keys.nbytes + self.values.nbytes
-
     def layer(self, index: int) -> LayerCache:
         """Views of one layer."""
         return LayerCache(self.keys[index], self.values[index])

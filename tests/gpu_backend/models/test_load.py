@@ -10,23 +10,9 @@ from gpu_backend.models.load import check_decoder
 from gpu_backend.models.parameters import layout
 from kvsim.errors import ConfigError
 from kvsim.specs import ModelSpec
+from tests.gpu_backend.doubles import TINY
 
-LLAMA = ModelSpec(
-    name="tiny",
-    architecture="llama",
-    num_layers=2,
-    hidden_size=32,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=8,
-    ffn_size=48,
-    vocab_size=96,
-    max_model_len=64,
-    tied_embeddings=False,
-    qkv_bias=False,
-    output_bias=False,
-    mlp_bias=False,
-)
+LLAMA = replace(TINY, ffn_size=48, vocab_size=96, max_model_len=64, tied_embeddings=False)
 OPT = replace(
     LLAMA,
     architecture="opt",
